@@ -1,0 +1,1 @@
+"""Work orders in, signed evidence out."""

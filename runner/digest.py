@@ -1,0 +1,40 @@
+"""Canonical bytes and SHA-256 digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+_CHUNK = 1 << 20
+
+
+def canonical_json(value: object) -> bytes:
+    """One fixed serialisation: UTF-8, sorted keys, no spaces, no NaN or infinity (ValueError)."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Lower-case hex SHA-256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_json(value: object) -> str:
+    """Digest of :func:`canonical_json`."""
+    return sha256_bytes(canonical_json(value))
+
+
+def sha256_file(path: Path) -> str:
+    """Digest of a file's bytes, streamed."""
+    state = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            state.update(chunk)
+    return state.hexdigest()
+
+
+def sha256_tree(root: Path, files: Iterable[Path]) -> str:
+    """Digest of named files under ``root``: sorted ``<sha256>  <posix path>`` lines, hashed."""
+    lines = sorted(f"{sha256_file(file)}  {file.relative_to(root).as_posix()}\n" for file in files)
+    return sha256_bytes("".join(lines).encode())

@@ -1,0 +1,1 @@
+"""The records: one noun a file, frozen, nothing extra allowed."""

@@ -1,0 +1,54 @@
+"""What one boot said of itself, read back live."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from runner.model.base import Digest, Instant, Record, Slug
+
+Label = Literal["simulated", "attached", "cpu", "real"]
+
+
+class RankIdentity(Record):
+    """One rank as the witness saw it from inside the worker."""
+
+    rank: int
+    pid: int
+    libraries: dict[str, Digest]
+    """Native variant libraries mapped into the process, by variant name."""
+    trees: dict[str, Digest]
+    """Digests of the plugin and witness source trees that were imported."""
+    weights: Digest
+    """Digest over the payload bytes this rank loaded."""
+    devices: tuple[str, ...] = ()
+    """Device UUIDs; empty on a CPU."""
+
+
+class BootRecord(Record):
+    """One start of the engine, from launch to end."""
+
+    id: str
+    """Unique: the plan's boot id, a dash and eight random hex digits."""
+    planned: Slug
+    label: Label
+    """Computed from what answered."""
+    engine: dict[str, str]
+    """Distribution name, version and RECORD digest."""
+    started_at: Instant
+    ready_ms: int
+    pid: int
+    ranks: tuple[RankIdentity, ...]
+    requested: dict[str, JsonValue]
+    resolved: dict[str, JsonValue]
+    kv_tokens: int
+    canary: bool
+    """The plugin's known log line was seen on every rank."""
+    ended: Literal["running", "stopped", "refused", "died", "aborted"]
+    ended_reason: str = ""
+    """For ``refused`` and ``died``: the engine's own words."""
+    leftovers: tuple[str, ...] = ()
+    """Processes, ports, shared memory or temporary folders of ours that outlived the boot."""
+    seconds: int = 0
+    """Seat time from launch to end."""

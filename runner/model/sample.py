@@ -1,0 +1,248 @@
+"""Samples: what an instrument made of a window's evidence. Gates read nothing else."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from runner.model.base import DecimalText, Digest, Record, Slug
+from runner.model.evidence import CounterRow, DeclineRow
+
+
+class Engagement(Record):
+    """Counter differences of one rank over the window (after minus before)."""
+
+    rank: int
+    witness: tuple[CounterRow, ...]
+    candidate: tuple[CounterRow, ...]
+    declines: tuple[DeclineRow, ...]
+
+
+class StreamMeasure(Record):
+    """One streamed completion."""
+
+    id: str
+    language: str
+    prompt_digest: Digest
+    completion_tokens: int
+    """From ``usage``, never from counting events."""
+    ttft_ns: int
+    decode_ns: int
+    """First token to last token."""
+    inter_token_ns: tuple[int, int, int]
+    """p50, p95 and p99 of the time between tokens."""
+    finish_reason: str
+
+
+class SpeedMeasure(Record):
+    """One block of streamed completions."""
+
+    kind: Literal["speed"] = "speed"
+    streams: int
+    texts: tuple[StreamMeasure, ...]
+    decode_rate: DecimalText
+    """tok/s of one stream after the first token: geometric mean over languages."""
+    aggregate_rate: DecimalText
+    """tok/s of all streams over the block's wall time."""
+    server_tokens: int
+    """Generation tokens by ``/metrics``."""
+    server_decode_ns: int
+    """Decode time by ``/metrics``."""
+
+
+class DocumentMeasure(Record):
+    """Negative log-likelihood of one document, in nats."""
+
+    id: str
+    language: str
+    tokens: int
+    nll: DecimalText
+
+
+class PerplexityMeasure(Record):
+    """Perplexity, prefill or teacher-forced decode."""
+
+    kind: Literal["perplexity"] = "perplexity"
+    documents: tuple[DocumentMeasure, ...]
+    preemptions: int
+
+
+class DivergenceDocument(Record):
+    """KL divergence of the candidate from the incumbent over one document, in nats."""
+
+    id: str
+    positions: int
+    mean_kl: DecimalText
+    max_kl: DecimalText
+    top1_agree: int
+
+
+class DivergenceMeasure(Record):
+    """Top-64 logprobs per position, candidate against incumbent."""
+
+    kind: Literal["divergence"] = "divergence"
+    reference_window: Slug
+    documents: tuple[DivergenceDocument, ...]
+
+
+class NeedleTrial(Record):
+    """One needle in one haystack."""
+
+    id: str
+    language: str
+    depth_percent: int
+    prompt_tokens: int
+    found: bool
+
+
+class NeedleMeasure(Record):
+    """Retrieval over several depths."""
+
+    kind: Literal["needle"] = "needle"
+    trials: tuple[NeedleTrial, ...]
+
+
+class RankShift(Record):
+    """How one rank's deliberate change moved the output, in nats of logprob."""
+
+    rank: int
+    observed: DecimalText
+    """Root mean square of the logprob change over all forced tokens."""
+    predicted: DecimalText | None = None
+    """The reference forward's root mean square change, where a reference predicts it."""
+    error: DecimalText | None = None
+    """Root mean square of (observed − predicted) per token, divided by ``predicted``."""
+
+
+class ShiftMeasure(Record):
+    """Watermark, perturbation or knock-out: the output must move, rank by rank."""
+
+    kind: Literal["shift"] = "shift"
+    ranks: tuple[RankShift, ...]
+    floor: DecimalText
+    """The same quantity with nothing changed (repeat of the same request)."""
+
+
+class RefusalMeasure(Record):
+    """A boot that strict had to refuse."""
+
+    kind: Literal["refusal"] = "refusal"
+    refused: bool
+    reason: str
+    ranks: tuple[int, ...]
+
+
+class KvMeasure(Record):
+    """The KV window, filled rather than read from a log."""
+
+    kind: Literal["kv"] = "kv"
+    max_model_len: int
+    pool_tokens: int
+    filled_tokens: int
+    preemptions: int
+    beyond_limit_status: int
+    """HTTP status of a request one token past the limit."""
+
+
+class FinishMeasure(Record):
+    """Finish reasons of free-running completions."""
+
+    kind: Literal["finish"] = "finish"
+    texts: tuple[StreamMeasure, ...]
+
+
+class ParityCase(Record):
+    """One operator case against the reference, on fp32 output."""
+
+    id: str
+    rows: int
+    bits: int
+    relative_error: DecimalText
+    """Worst row's ‖out − ref‖ / ‖ref‖."""
+    norm_ratio: DecimalText
+    """Worst row's ‖out‖ / ‖ref‖."""
+    finite: bool
+    repeat_equal: bool
+    declined: str = ""
+
+
+class ParityMeasure(Record):
+    """Desk parity of a variant."""
+
+    kind: Literal["parity"] = "parity"
+    cases: tuple[ParityCase, ...]
+
+
+class PackMeasure(Record):
+    """Pack closure and census."""
+
+    kind: Literal["pack"] = "pack"
+    header_digest: Digest
+    payload_digest: Digest
+    faults: tuple[str, ...]
+
+
+class FieldPair(Record):
+    """One requested value beside what the live engine says."""
+
+    name: str
+    requested: str
+    resolved: str
+
+
+class ResolvedMeasure(Record):
+    """Requested against resolved configuration."""
+
+    kind: Literal["resolved"] = "resolved"
+    fields: tuple[FieldPair, ...]
+
+
+class RestoreMeasure(Record):
+    """What was left after the boots, and whether the canonical state came back."""
+
+    kind: Literal["restore"] = "restore"
+    leftovers: tuple[str, ...]
+    fields: tuple[FieldPair, ...]
+
+
+class EngagedMeasure(Record):
+    """A window whose only purpose is its engagement counters."""
+
+    kind: Literal["engaged"] = "engaged"
+    tokens: int
+
+
+Measure = Annotated[
+    SpeedMeasure
+    | PerplexityMeasure
+    | DivergenceMeasure
+    | NeedleMeasure
+    | ShiftMeasure
+    | RefusalMeasure
+    | KvMeasure
+    | FinishMeasure
+    | ParityMeasure
+    | PackMeasure
+    | ResolvedMeasure
+    | RestoreMeasure
+    | EngagedMeasure,
+    Field(discriminator="kind"),
+]
+
+
+class Sample(Record):
+    """One instrument reading with everything a gate needs to trust or refuse it."""
+
+    window: Slug
+    boot: str
+    instrument: str
+    variant: Slug
+    evidence: tuple[Digest, ...]
+    """SHA-256 of each evidence file the reading came from."""
+    measure: Measure
+    engagement: tuple[Engagement, ...]
+    disturbed: tuple[str, ...] = ()
+    """Sealed machine-state limits that were exceeded while the window was open."""
+    faults: tuple[str, ...] = ()
+    """What makes this reading no measurement (ids not forced, preemption, tokens that disagree with /metrics ...)."""
