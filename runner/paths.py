@@ -1,0 +1,55 @@
+"""Where things live. The workspace holds what is committed; state, configuration and cache lie with the user."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from runner.errors import InputError
+
+
+def workspace(start: Path | None = None) -> Path:
+    """The nearest folder at or above ``start`` (default: working directory) that holds ``orders`` and ``canon``.
+
+    Raises InputError where there is none. ``CARVE_WORKSPACE`` overrides the search.
+    """
+    if named := os.environ.get("CARVE_WORKSPACE"):
+        return Path(named).resolve()
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / "orders").is_dir() and (folder / "canon").is_dir():
+            return folder
+    raise InputError(
+        "no workspace here",
+        where=str(here),
+        expected="a folder with orders/ and canon/ at or above it",
+        found="none",
+        next_step="run `runner init` in an empty folder or change into a workspace",
+    )
+
+
+def source_root() -> Path:
+    """The checkout this code runs from: graders, kernels and seats come from here."""
+    return Path(__file__).resolve().parent.parent
+
+
+def _home(variable: str, xdg: str, fallback: str) -> Path:
+    if named := os.environ.get(variable):
+        return Path(named).resolve()
+    base = os.environ.get(xdg)
+    return (Path(base) if base else Path.home() / fallback) / "dsv4-carve"
+
+
+def state_home() -> Path:
+    """Run folders (``runs/<run>``): evidence, journals, logs. ``CARVE_STATE`` overrides."""
+    return _home("CARVE_STATE", "XDG_STATE_HOME", ".local/state")
+
+
+def config_home() -> Path:
+    """Private keys (mode 0600) and this user's own trust file. ``CARVE_CONFIG`` overrides."""
+    return _home("CARVE_CONFIG", "XDG_CONFIG_HOME", ".config")
+
+
+def cache_home() -> Path:
+    """Built libraries and the engine's caches; safe to delete. ``CARVE_CACHE`` overrides."""
+    return _home("CARVE_CACHE", "XDG_CACHE_HOME", ".cache")
