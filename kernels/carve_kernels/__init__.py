@@ -1,1 +1,4 @@
-"""EXL3 kernels: reference, builds, registry and desk. (Named so because ``kernels`` would shadow Hugging Face's package.)"""
+"""EXL3 kernels: reference, builds, registry and desk.
+
+Named so because a package called ``kernels`` would shadow Hugging Face's.
+"""

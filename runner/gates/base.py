@@ -14,7 +14,7 @@ from runner.model.verdict import Verdict
 
 
 class GateInput(Record):
-    """All that a gate may read. ``windows`` are the planned ones; a missing sample is visible as a window without one."""
+    """All that a gate may read. ``windows`` are the planned ones, so a missing sample shows as a window without one."""
 
     parameters: dict[str, JsonValue]
     planned_boots: tuple[PlannedBoot, ...]

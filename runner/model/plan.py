@@ -73,7 +73,7 @@ class Plan(Record):
     seat: Slug
     seat_digest: Digest
     subjects: dict[str, Digest]
-    """Digests known before the run: pack headers and payload, libraries, plugin and witness trees, engine distribution."""
+    """Digests known before the run: pack headers and payload, libraries, source trees, engine distribution."""
     instruments: dict[str, Digest]
     """``name@version`` of each instrument and gate used and the digest of its source file."""
     pairing: Literal["block", "boot", "none"]

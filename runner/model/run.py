@@ -60,9 +60,9 @@ class RunRecord(Record):
     verdicts: tuple[Verdict, ...]
     self_tests: tuple[SelfTest, ...]
     assurance: tuple[str, ...]
-    """Witnesses from outside the engine's process that stood: ``client-clock``, ``perturbation``, ``knock-out``, ``payload``."""
+    """Outside witnesses that stood: ``client-clock``, ``perturbation``, ``knock-out``, ``payload``."""
     subjects: dict[str, Digest]
-    """Everything the report is about, by name (pack.header, pack.payload, library.lna2, tree.plugin, engine.record ...)."""
+    """What the report is about, by name (pack.header, pack.payload, library.lna2, tree.plugin, engine.record)."""
     environment: dict[str, JsonValue]
     """Machine, kernel, Python, processor features, sandbox: facts, not verdicts."""
     costs: tuple[Cost, ...]
