@@ -15,11 +15,10 @@ from carve_kernels.exl3.codebook import Codebook
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from recipe.pack import INDEX
 from runner.errors import StateError
 
 Tensors = Mapping[str, NDArray[Any]]
-
-INDEX = "model.safetensors.index.json"
 
 
 def shard_name(number: int, count: int) -> str:
@@ -35,10 +34,10 @@ def write_shard(path: Path, tensors: Tensors) -> None:
     partial.replace(path)
 
 
-def write_index(folder: Path, shards: Mapping[str, Tensors]) -> None:
-    """Write the index of ``shards`` (file name to its tensors)."""
+def write_index(folder: Path, shards: Mapping[str, Mapping[str, int]]) -> None:
+    """Write the index of ``shards``: file name to its tensors' names and bytes."""
     where = {name: file for file, tensors in shards.items() for name in tensors}
-    total = sum(int(array.nbytes) for tensors in shards.values() for array in tensors.values())
+    total = sum(size for tensors in shards.values() for size in tensors.values())
     write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
 
 
@@ -63,6 +62,13 @@ def quantization_config(tensors: Iterable[tuple[str, tuple[int, ...]]], codebook
     if codebook in pack_format.MARKERS:
         found["codebook_marker"] = pack_format.MARKERS[codebook]
     return found
+
+
+def copy_small_files(source: Path, folder: Path) -> None:
+    """Copy what belongs to a model but not to its weights: tokenizer, templates, notes. Configuration and index are new."""
+    for file in sorted(source.iterdir()):
+        if file.is_file() and file.suffix != ".safetensors" and file.name not in {"config.json", INDEX}:
+            shutil.copyfile(file, folder / file.name)
 
 
 def partial_folder(folder: Path) -> Path:
