@@ -65,7 +65,7 @@ def quantization_config(tensors: Iterable[tuple[str, tuple[int, ...]]], codebook
 
 
 def copy_small_files(source: Path, folder: Path) -> None:
-    """Copy what belongs to a model but not to its weights: tokenizer, templates, notes. Configuration and index are new."""
+    """Copy tokenizer, templates and notes: everything but weights, index and configuration, which are written anew."""
     for file in sorted(source.iterdir()):
         if file.is_file() and file.suffix != ".safetensors" and file.name not in {"config.json", INDEX}:
             shutil.copyfile(file, folder / file.name)
