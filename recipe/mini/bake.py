@@ -1,6 +1,6 @@
 """Bake a float Glm4Moe checkpoint into an EXL3 pack.
 
-    python -m recipe.mini.bake CHECKPOINT PACK --experts 2,3 --mlp 4
+    python -m recipe.mini.bake CHECKPOINT PACK --experts 2,3 --mlp 4 --calibration train.jsonl
 
 The pack is built in a hidden folder beside its name and takes the name when it is complete. A bake that was interrupted
 goes on with the first layer that is not finished, provided checkpoint and settings are the same. The search runs
@@ -194,10 +194,15 @@ def main() -> None:
     parser.add_argument("--mlp", type=int, default=4, help="bits of dense MLP and shared experts")
     parser.add_argument("--codebook", type=Codebook, choices=list(Codebook), default=Codebook.MCG)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--hessians", type=Path, help="an .npz of module name to Hessian, from recipe.mini.calibrate")
+    parser.add_argument("--calibration", type=Path, help="JSON lines of training texts; needs transformers")
+    parser.add_argument("--documents", type=int, default=200, help="how many of them")
     arguments = parser.parse_args()
     settings = Settings(arguments.experts, arguments.mlp, arguments.codebook, arguments.seed)
-    hessians = dict(np.load(arguments.hessians)) if arguments.hessians else None
+    hessians = None
+    if arguments.calibration:
+        from recipe.mini import calibrate  # noqa: PLC0415 - torch and transformers are no base dependency
+
+        hessians = calibrate.hessians(arguments.checkpoint, calibrate.texts(arguments.calibration, arguments.documents))
     report = bake(arguments.checkpoint, arguments.pack, settings, hessians)
     by_bits: dict[int, list[float]] = {}
     for module in report["modules"].values():
