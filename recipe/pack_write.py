@@ -72,24 +72,32 @@ def copy_small_files(source: Path, folder: Path) -> None:
 
 
 def partial_folder(folder: Path) -> Path:
-    """Where a pack is built before it takes its name: a hidden neighbour, so that renaming stays on one disk."""
+    """Where a pack is built before it takes its name: a hidden neighbour, so that renaming stays on one disk.
+
+    StateError where the name is taken, so that nobody works for hours first.
+    """
+    _refuse_taken(folder)
     return folder.with_name(f".{folder.name}.partial")
 
 
 def publish(partial: Path, folder: Path) -> None:
     """Give a finished pack its name; StateError where something already bears it."""
+    _refuse_taken(folder)
+    for file in sorted(partial.iterdir()):
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+    partial.replace(folder)
+
+
+def _refuse_taken(folder: Path) -> None:
     if folder.exists():
         raise StateError(
             "the pack exists already",
             where=str(folder),
             expected="a name that is free",
             found="a file or folder",
-            next_step=f"choose another name or remove it; the new pack is complete in {partial}",
+            next_step="choose another name or remove what bears it",
         )
-    for file in sorted(partial.iterdir()):
-        with file.open("rb") as stream:
-            os.fsync(stream.fileno())
-    partial.replace(folder)
 
 
 def fresh(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,15 +14,15 @@ from recipe.mini.bake import Settings
 from recipe.pack import read_pack
 from runner.errors import InputError, StateError
 
-SMALL = {"hidden": 128, "intermediate": 128, "experts": 2, "topk": 1, "vocabulary": 300}
+SMALL: dict[str, Any] = {"hidden": 128, "intermediate": 128, "experts": 2, "topk": 1, "vocabulary": 300}
 SETTINGS = Settings(expert_bits=((2, 3),), mlp_bits=4, codebook=Codebook.MCG, seed=5)
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A float32 checkpoint of three layers and a draft layer."""
+    """A float32 checkpoint of two layers and a draft layer."""
     folder = tmp_path_factory.mktemp("checkpoint")
-    pack = random_pack.generate(folder / "pack", layers=3, draft_layers=1, **SMALL)
+    pack = random_pack.generate(folder / "pack", layers=2, draft_layers=1, **SMALL)
     return dequantise.dequantise(pack, folder / "float")
 
 
@@ -35,10 +36,10 @@ def baked(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_module_has_the_bits_asked_for(baked: Path) -> None:
     modules = read_pack(baked).modules
     assert modules["model.layers.0.mlp.gate_proj"].bits == 4
-    assert modules["model.layers.3.mlp.experts.1.up_proj"].bits == 2
-    assert modules["model.layers.3.mlp.experts.1.down_proj"].bits == 3
+    assert modules["model.layers.2.mlp.experts.1.up_proj"].bits == 2
+    assert modules["model.layers.2.mlp.experts.1.down_proj"].bits == 3
     assert modules["model.layers.1.mlp.shared_experts.up_proj"].bits == 4
-    assert len(modules) == 3 + 3 * 3 * 3
+    assert len(modules) == 3 + 2 * 3 * 3
     report = json.loads((baked / bake.REPORT).read_text())
     assert {name: facts["bits"] for name, facts in report["modules"].items()} == {n: m.bits for n, m in modules.items()}
 
@@ -65,12 +66,11 @@ def test_nothing_is_left_beside_the_pack(baked: Path) -> None:
 def test_interrupted_bake_goes_on_and_gives_the_same_bytes(
     checkpoint: Path, baked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, baked_layers = bake._bake_layer, []
+    real, calls = bake._bake_layer, iter(range(3))
 
-    def stop_at_third(*arguments: object) -> object:
-        if len(baked_layers) == 2:
+    def stop_at_third(*arguments: Any) -> Any:
+        if next(calls) == 2:
             raise KeyboardInterrupt
-        baked_layers.append(1)
         return real(*arguments)
 
     monkeypatch.setattr(bake, "_bake_layer", stop_at_third)
@@ -90,7 +90,7 @@ def test_interrupted_bake_goes_on_and_gives_the_same_bytes(
 def test_other_settings_do_not_resume(checkpoint: Path, tmp_path: Path) -> None:
     partial = tmp_path / ".pack.partial"
     partial.mkdir()
-    (partial / "model-00001-of-00005.safetensors").write_bytes(b"left over")
+    (partial / "model-00001-of-00004.safetensors").write_bytes(b"left over")
     bake.bake(checkpoint, tmp_path / "pack", Settings(expert_bits=((1, 1),), mlp_bits=1))
     assert set(read_pack(tmp_path / "pack").census()) == {1}
 
@@ -112,7 +112,7 @@ def test_refuses_what_it_cannot_do_well(checkpoint: Path, tmp_path: Path) -> Non
     poor = tmp_path / "poor"
     poor.mkdir()
     (poor / "config.json").write_bytes((checkpoint / "config.json").read_bytes())
-    save_file({n: t for n, t in tensors.items() if "layers.2.mlp.experts.1.up" not in n}, poor / "model.safetensors")
+    save_file({n: t for n, t in tensors.items() if "layers.1.mlp.experts.1.up" not in n}, poor / "model.safetensors")
     with pytest.raises(InputError, match="lacks weights"):
         bake.bake(poor, tmp_path / "out", SETTINGS)
     tensors["model.norm.weight"][3] = 1e6

@@ -1,6 +1,7 @@
 """Calibration against moments worked out by hand from the model's own activations."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ DOCUMENTS = ["the little world", "x = 1\ny = 2\n", "日本語"]
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("calibrate")
-    sizes = {"hidden": 128, "intermediate": 128, "experts": 4, "topk": 2, "vocabulary": 300}
+    sizes: dict[str, Any] = {"hidden": 128, "intermediate": 128, "experts": 4, "topk": 2, "vocabulary": 300}
     return dequantise.dequantise(random_pack.generate(folder / "pack", draft_layers=1, **sizes), folder / "float")
 
 

@@ -5,6 +5,7 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,7 +144,7 @@ def test_digests_see_what_they_cover(pack: Path) -> None:
     assert after.small_files_digest() != digests[2]
 
 
-def _edit(file: Path, change: Callable[[dict[str, object]], object]) -> None:
+def _edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
     value = json.loads(file.read_text())
     change(value)
     file.write_text(json.dumps(value))

@@ -17,7 +17,7 @@ KNOWN_ERROR = {1: 0.272, 2: 0.069, 3: 0.0177, 4: 0.0047}
 
 def _normal(tiles: int, book: Codebook, seed: int = 0) -> np.ndarray:
     spread = codebook.table(book).astype(np.float64).std()
-    return (np.random.default_rng(seed).standard_normal((tiles, 256)) * spread).astype(np.float32)
+    return np.asarray(np.random.default_rng(seed).standard_normal((tiles, 256)) * spread, dtype=np.float32)
 
 
 def _error(tiles: np.ndarray, states: np.ndarray, book: Codebook) -> float:
