@@ -21,10 +21,12 @@ __attribute__((noinline)) void plain_block(const carve_matrix& m, const float* x
     for (int row = 0; row < m.in_features; row += TILE) {
       float stream[TILE_WEIGHTS], w[TILE][TILE];
       plain_tile<K, CODEBOOK>(tile_at(m, row / TILE, (first_column + column) / TILE), stream);
-      for (int t = 0; t < TILE_WEIGHTS; ++t) {
-        const int lane = t / 8, j = t % 8;
-        w[2 * (lane % 4) + j % 2 + 8 * (j / 2 % 2)][lane / 4 + 8 * (j / 4)] = stream[t];
-      }
+      for (int lane = 0; lane < 32; ++lane)
+        for (int half = 0; half < 2; ++half) {
+          const float* four = stream + 8 * lane + 4 * half;
+          float* place = &w[2 * (lane % 4)][lane / 4 + 8 * half];
+          place[0] = four[0], place[TILE] = four[1], place[8 * TILE] = four[2], place[9 * TILE] = four[3];
+        }
       for (int r = 0; r < TILE; ++r)
         for (int c = 0; c < TILE; ++c) y[c] += x[row + r] * w[r][c];
     }
