@@ -9,7 +9,7 @@ from __future__ import annotations
 
 def register() -> None:
     """Register the quantisation method, die with the parent process, and fork workers where ``CARVE_FORK=1``."""
-    from serve.plugin import processes, quantisation  # vLLM itself is loaded only here
+    from serve.plugin import processes, quantisation  # noqa: PLC0415 (loads vLLM, which this module must not)
 
     processes.follow_parent()
     processes.fork_workers_if_asked()

@@ -82,9 +82,8 @@ def routed_experts(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, la
     out, reason = witness.run_experts(witness.variant, module, x32, ids32, weights32)
     if out is None:
         if strict() == 2 and reason not in allowed_declines():
-            raise RefusedError(
-                f"rank {witness.rank}: variant {witness.variant} declined {x.shape[0]} rows at {module.prefix}: {reason}"
-            )
+            asked = f"rank {witness.rank}: variant {witness.variant}"
+            raise RefusedError(f"{asked} declined {x.shape[0]} rows at {module.prefix}: {reason}")
         out, reason = witness.run_experts(abi.INCUMBENT, module, x32, ids32, weights32)
         if out is None:
             raise RuntimeError(f"the incumbent declined {x.shape[0]} rows at {module.prefix}: {reason}")

@@ -40,7 +40,7 @@ class Exl3LinearMethod(LinearMethodBase):
         self.names = names
         """Checkpoint names of the matrices in the order in which their outputs lie."""
 
-    def create_weights(
+    def create_weights(  # noqa: PLR0917 (vLLM's signature)
         self,
         layer: torch.nn.Module,
         input_size_per_partition: int,

@@ -29,7 +29,7 @@ def fork_workers_if_asked() -> None:
     """
     if os.environ.get("CARVE_FORK") != "1":
         return
-    from vllm.platforms import cpu
+    from vllm.platforms import cpu  # noqa: PLC0415 (only where it is asked for)
 
     check = cpu.CpuPlatform.check_and_update_config.__func__
     if getattr(check, "carve_fork", False):

@@ -105,7 +105,7 @@ class Exl3RoutedMethod(FusedMoEMethodBase):
         return operators.routed_experts(x, ids, weights, self.module.index)
 
     def _loader(self, layer: RoutedExperts, part: str) -> Callable[..., bool]:
-        def load(
+        def load(  # noqa: PLR0917 (vLLM's signature)
             parameter: torch.nn.Parameter,
             tensor: torch.Tensor,
             name: str,
