@@ -1,8 +1,8 @@
-"""The toy distribution of the fake engine: a function of the context alone, of each rank's variant and of nothing else.
+"""The toy distribution of the fake engine: a function of the context and of each rank's variant, nothing else.
 
-Tokens are bytes (0..255) and 256 for the end of a text. Logits are a table of the last token, plus each rank's share of a
-table of the token before it, plus a boost for whatever followed the same bytes earlier in the context: enough to find a
-needle, to prefer text over noise and to react to a broken kernel. No weights are served and no speed is meant.
+Tokens are bytes (0..255) and 256 for the end of a text. Logits are a table of the last token, plus each rank's share of
+a table of the token before it, plus a boost for whatever followed the same bytes earlier in the context: enough to find
+a needle, to prefer text over noise and to react to a broken kernel. No weights are served and no speed is meant.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -149,6 +150,8 @@ def _serve(rank: Rank, channel: Connection, parent: int) -> None:
             method, argument = channel.recv()
         except EOFError:
             return
+        if method == "exit":
+            return
         try:
             channel.send(rank.step(argument) if method == "step" else {"result": rank.answer(method, argument)})
         except (ValueError, KeyError, TypeError) as error:
@@ -159,7 +162,7 @@ class Ranks:
     """The child processes and the shared memory they hold. Not thread-safe: the engine's lock guards it."""
 
     def __init__(
-        self, count: int, libraries: dict[str, str], variant: str, strict: int, allowed: list[str], name: str
+        self, *, count: int, libraries: dict[str, str], variant: str, strict: int, allowed: list[str], name: str
     ) -> None:
         context = multiprocessing.get_context("fork")
         self.memory = SharedMemory(name=name, create=True, size=1 << 16)
@@ -201,7 +204,8 @@ class Ranks:
     def close(self) -> None:
         """End the children and remove the shared memory."""
         for channel in self._channels:
-            channel.close()
+            with contextlib.suppress(OSError):
+                channel.send(("exit", None))
         for process in self._processes:
             process.join(1.0)
             if process.is_alive():
