@@ -14,7 +14,6 @@ ABANDONED, which is shown. Only the last entries of all can vanish unseen, and g
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,8 @@ from runner.attest.keys import PrivateKey
 from runner.attest.statement import Signed, open_signed, sign
 from runner.attest.trust import Trust
 from runner.digest import sha256_bytes
-from runner.errors import StateError, TrustError
+from runner.errors import TrustError
+from runner.files import write_whole
 from runner.model.adoption import Observation
 from runner.model.report import ReportPredicate
 from runner.model.run import Intent
@@ -121,18 +121,7 @@ def load(workspace: Path, trust: Trust) -> Ledger:
 def append(workspace: Path, folder: Path, data: bytes) -> Path:
     """Add one signed file to ``workspace / folder`` under its digest; what stands there already is left alone."""
     path = workspace / folder / (sha256_bytes(data) + SUFFIX)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(path)
-    except OSError as error:
-        raise StateError("the ledger cannot be written", where=str(path), found=str(error.strerror)) from error
-    finally:
-        draft.unlink(missing_ok=True)
+    write_whole(path, data)
     return path
 
 

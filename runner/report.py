@@ -11,6 +11,7 @@ from runner.archive import Archive
 from runner.attest.keys import PrivateKey
 from runner.attest.statement import sign
 from runner.errors import EvidenceError, StateError
+from runner.files import write_whole
 from runner.measured import pack
 from runner.model.boot import BootRecord, Label
 from runner.model.report import (
@@ -106,13 +107,21 @@ def compose(record: RunRecord, key: PrivateKey, kept: Archive | None = None) -> 
 
     Raises InputError where the payload would be larger than 100 kB, else as :func:`predicate`.
     """
-    content = predicate(record, kept)
-    return sign(content, subject_digests(content, record.subjects), key)
+    return sign(predicate(record, kept), subject_digests(record), key)
 
 
-def subject_digests(content: ReportPredicate, measured: dict[str, str]) -> dict[str, str]:
-    """What the report is about: what was measured, the order and the plan."""
-    return {**measured, "order": content.order.digest, "plan": content.plan.digest}
+def subject_digests(record: RunRecord) -> dict[str, str]:
+    """What the report is about: what was planned, what was measured, the order and the plan.
+
+    Raises EvidenceError where something measured is not what was planned.
+    """
+    for name, digest in record.plan.subjects.items():
+        if record.subjects.get(name, digest) != digest:
+            raise EvidenceError(
+                "what ran is not what was planned", where=name, expected=digest, found=record.subjects[name]
+            )
+    own = {"order": record.order_digest, "plan": record.plan_digest}
+    return {**record.plan.subjects, **record.subjects, **own}
 
 
 def write_folder(record: RunRecord, key: PrivateKey, run_folder: Path, target: Path) -> Path:
@@ -125,7 +134,7 @@ def write_folder(record: RunRecord, key: PrivateKey, run_folder: Path, target: P
     files = archive.read_evidence(run_folder, record.evidence)
     measured = Measured(plan=record.plan, boots=record.boots, samples=record.samples)
     content = predicate(record)
-    digests = subject_digests(content, record.subjects)
+    digests = subject_digests(record)
     spare = FOLDER_LIMIT - _LISTED_AGAIN - len(sign(content, digests, key)) - len(render(content, measured).encode())
     kept = archive.build(files, spare)
     content = content.model_copy(update={"evidence": _index(record, kept)})
@@ -136,10 +145,7 @@ def write_folder(record: RunRecord, key: PrivateKey, run_folder: Path, target: P
     try:
         draft.mkdir(parents=True)
         for name, data in contents.items():
-            with (draft / name).open("wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
+            write_whole(draft / name, data)
         draft.rename(target)
     except OSError as error:
         raise StateError("the report cannot be written", where=str(target), found=str(error.strerror)) from error

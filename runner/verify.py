@@ -6,7 +6,6 @@ every verdict again from the samples; then the evidence archive, and with ``deep
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from runner import archive
@@ -14,7 +13,7 @@ from runner.attest.statement import Signed, moment, open_signed
 from runner.attest.trust import Source, Trust
 from runner.digest import sha256_bytes, sha256_json
 from runner.draw import commitment
-from runner.errors import CarveError, InputError, TrustError
+from runner.errors import InputError, TrustError
 from runner.judge import judge
 from runner.ledger import LEDGER, SUFFIX
 from runner.measured import unpack
@@ -82,7 +81,9 @@ def _check_sealed(report: ReportPredicate, intent: SignedIntent, plan: Plan, raw
     moved = "the plan was changed after it was sealed: nothing that was drawn from it follows any more"
     _same(moved, report.plan.digest, sha256_json(raw_plan), where)
     _same(moved, intent.plan_digest, report.plan.digest, where)
-    _same("the seed is not the one committed to", plan.seed_commitment, commitment(bytes.fromhex(report.plan.seed)), where)
+    _same(
+        "the seed is not the one committed to", plan.seed_commitment, commitment(bytes.fromhex(report.plan.seed)), where
+    )
     for found in (report.plan.seed_commitment, intent.seed_commitment):
         _same("the seed's commitment differs", plan.seed_commitment, found, where)
     _same("the order's text was changed", report.order.digest, sha256_bytes(report.order.text.encode()), where)
@@ -118,7 +119,12 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
             continue
         verdict = judge(plan, sealed, measured.samples, measured.boots)
         again = (verdict.status, verdict.reasons, verdict.figures)
-        _same("the verdict does not follow from the samples", again, (stated.verdict, stated.reasons, stated.figures), place)
+        _same(
+            "the verdict does not follow from the samples",
+            again,
+            (stated.verdict, stated.reasons, stated.figures),
+            place,
+        )
         killed |= sealed.name in plan.kill_lines and verdict.status in {Status.FAIL, Status.INVALID}
     _same("the overall verdict does not follow", overall(gate.verdict for gate in report.gates), report.verdict, where)
     tested = {(test.gate, test.version) for test in report.self_test if test.status is not Status.PASS}
@@ -158,8 +164,7 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
     _check_subjects(signed, report, intent, measured.plan)
     _same("the label is not that of the boots", label_of(measured.boots), report.seat.label, where)
     check_samples(report, measured, where)
-    _run_gates: Callable[[], None] = lambda: _check_verdicts(report, measured, where)  # noqa: E731
-    _run_gates()
+    _check_verdicts(report, measured, where)
     kept = _kept(report, folder)
     replayed, missing = replay(measured, kept, where) if deep else ((), ())
     return Verification(
