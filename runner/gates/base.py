@@ -23,11 +23,16 @@ class GateInput(Record):
     boots: tuple[BootRecord, ...]
 
 
+class GateParameters(Record):
+    """Base of each gate's sealed parameters; numbers that decide are decimal text."""
+
+
 class Gate(Protocol):
-    """One file in this package each: ``NAME``, ``VERSION`` and ``judge``."""
+    """One file in this package each: ``NAME``, ``VERSION``, ``Parameters`` and ``judge``."""
 
     NAME: str
     VERSION: int
+    Parameters: type[GateParameters]
 
     def judge(self, given: GateInput) -> Verdict:
         """Never raises for bad evidence: that is INVALID with a reason."""

@@ -1,0 +1,42 @@
+"""What an instrument is, and the exact bytes of an evidence file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from runner.digest import canonical_json, sha256_bytes
+from runner.model.evidence import Evidence
+from runner.model.plan import PlannedWindow
+from runner.model.sample import Sample
+
+
+class Instrument(Protocol):
+    """One module in this package each: ``NAME``, ``VERSION`` and ``reduce``."""
+
+    NAME: str
+    VERSION: int
+
+    def reduce(self, evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
+        """The reading. ``evidence`` starts with the window's own; see :func:`inputs` for what follows.
+
+        Raises EvidenceError where the evidence does not hold what the reading needs; a reading that exists but is no
+        measurement carries ``faults`` instead.
+        """
+        ...
+
+
+def inputs(window: PlannedWindow) -> tuple[str, ...]:
+    """Windows whose evidence the reading needs, its own first (``arguments["reference_window"]`` names the other)."""
+    reference = window.arguments.get("reference_window")
+    return (window.id, reference) if isinstance(reference, str) else (window.id,)
+
+
+def evidence_bytes(evidence: Evidence) -> bytes:
+    """Exactly what ``evidence/<window>.json`` holds, so that :func:`evidence_digest` is the file's SHA-256."""
+    return canonical_json(evidence.model_dump(mode="json"))
+
+
+def evidence_digest(evidence: Evidence) -> str:
+    """SHA-256 of :func:`evidence_bytes`."""
+    return sha256_bytes(evidence_bytes(evidence))
