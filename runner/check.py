@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from fractions import Fraction
 
 from pydantic import ValidationError
 
@@ -14,9 +13,8 @@ from runner.gates.registry import gate
 from runner.model.order import GateOrder, KernelOrder, WorkOrder
 from runner.model.seat import SeatManifest
 from runner.plan_windows import MAKERS, NEEDS_CANDIDATE
+from runner.stats import supports
 
-FAMILY_ERROR = Fraction(1, 20)
-"""Error shared by an order's primary metrics: k metrics and n pairs need 2^(1−n) ≤ 0.05 / k."""
 _MINIMUM_BLOCK_BOOTS = 2
 
 
@@ -65,8 +63,8 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
     if "speed" not in names:
         yield Fault(("primary",), "a primary metric without the gate speed decides nothing")
     metrics = 1 + len(primary.secondary)
-    if primary.pairs < 1 or Fraction(2, 2**primary.pairs) > FAMILY_ERROR / metrics:
-        needed = next(pairs for pairs in range(1, 64) if Fraction(2, 2**pairs) <= FAMILY_ERROR / metrics)
+    if not supports(metrics, primary.pairs):
+        needed = next(pairs for pairs in range(1, 64) if supports(metrics, pairs))
         yield Fault(
             ("primary", "pairs"),
             f"{primary.pairs} pairs cover the median with 1 − 2^(1−{primary.pairs}); "

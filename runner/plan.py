@@ -9,7 +9,7 @@ from runner.gates.registry import source_digest as gate_digest
 from runner.model.order import GateOrder, GateRequest, KernelOrder, OrderFile
 from runner.model.plan import Plan, PlannedGate, PlannedWindow
 from runner.model.seat import SeatManifest
-from runner.plan_layout import BOOT_ORDER, DESK, Layout
+from runner.plan_layout import BOOT_ORDER, DESK, LAST, Layout
 from runner.plan_windows import MAKERS, Made
 from serve.instruments.registry import instrument, parse
 from serve.instruments.registry import source_digest as instrument_digest
@@ -80,8 +80,10 @@ def _make(layout: Layout, request: GateRequest) -> Made:
 
 def _in_boot_order(windows: list[PlannedWindow]) -> tuple[PlannedWindow, ...]:
     """Windows by boot; inside a boot the speed blocks last, when the engine is warm."""
+    used = [name for name in BOOT_ORDER if any(window.boot == name for window in windows)] or [DESK]
+    placed = [window if window.boot != LAST else window.model_copy(update={"boot": used[-1]}) for window in windows]
     return tuple(
-        sorted(windows, key=lambda window: (BOOT_ORDER.index(window.boot), window.instrument.startswith("speed@")))
+        sorted(placed, key=lambda window: (BOOT_ORDER.index(window.boot), window.instrument.startswith("speed@")))
     )
 
 

@@ -21,6 +21,8 @@ INCUMBENT_ONLY, CANDIDATE_ONLY, FORCING, ONE_ROW, DESK = (
 SHARED = ("shared-a", "shared-b")
 KNOCK_OUTS = ("knock-out-decline", "knock-out-zero")
 BOOT_ORDER = (DESK, INCUMBENT_ONLY, *SHARED, CANDIDATE_ONLY, FORCING, ONE_ROW, *KNOCK_OUTS)
+LAST = "last"
+"""Stands for the last boot of a plan until the plan knows which one that is."""
 FORCING_ARGUMENTS: dict[str, JsonValue] = {"logits_processors": "serve.plugin.force:ForceIds"}
 """Engine arguments that bring the logits processor which forces the next token."""
 ONE_ROW_ARGUMENTS: dict[str, JsonValue] = {"max_num_batched_tokens": 1, "max_num_seqs": 1}
