@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from runner.errors import InputError
 from runner.gates.registry import gate
-from runner.model.order import GateOrder, KernelOrder, WorkOrder
+from runner.model.order import GateOrder, KernelOrder, WorkOrder, load_order
 from runner.model.seat import SeatManifest
 from runner.plan_windows import MAKERS, NEEDS_CANDIDATE
 from runner.stats import supports
+from runner.steps.seats import load_manifest
+from runner.yaml_strict import Mark, read
 
 _MINIMUM_BLOCK_BOOTS = 2
 
@@ -25,6 +28,27 @@ class Fault:
     path: tuple[str | int, ...]
     """Field of the order."""
     message: str
+
+
+@dataclass(frozen=True)
+class PlacedFault:
+    """A fault and where it was written."""
+
+    place: Mark
+    fault: Fault
+
+    def __str__(self) -> str:
+        return f"{self.place}: {'.'.join(map(str, self.fault.path))}: {self.fault.message}"
+
+
+def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
+    """Faults of one order on its seat (or on ``seat``). Raises InputError where the order cannot be read at all."""
+    order = load_order(path).order
+    if not isinstance(order, KernelOrder | GateOrder):
+        return ()
+    document = read(path)
+    faults = check(order, load_manifest(seat or order.target.seat))
+    return tuple(PlacedFault(document.locate(fault.path), fault) for fault in faults)
 
 
 def check(order: WorkOrder, manifest: SeatManifest) -> tuple[Fault, ...]:
