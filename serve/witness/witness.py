@@ -25,6 +25,15 @@ class RefusedError(RuntimeError):
         super().__init__(self.MARK + reason)
 
 
+class ArgumentError(ValueError):
+    """An argument of a witness call does not fit this engine; ``MARK`` survives the engine's own wrapping."""
+
+    MARK = "carve argument: "
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(self.MARK + reason)
+
+
 class Witness:
     """Everything that counts on one rank. Create once per worker process, before its modules load."""
 
@@ -154,12 +163,18 @@ class Witness:
             declines=tuple(declines),
         )
 
+    def switch(self, variant: str) -> None:
+        """Run routed experts with this variant from the next call on. Raises ArgumentError for one not loaded."""
+        if variant not in self.libraries:
+            raise ArgumentError(f"no library for variant {variant!r}; loaded: {sorted(self.libraries)}")
+        self.variant = variant
+
     def find_experts(self, prefix: str) -> ExpertsModule:
-        """The routed experts of a module prefix. Raises ValueError for an unknown one."""
+        """The routed experts of a module prefix. Raises ArgumentError for an unknown one."""
         for module in self.experts:
             if module.prefix == prefix:
                 return module
-        raise ValueError(f"no routed experts at {prefix!r}; known: {[module.prefix for module in self.experts]}")
+        raise ArgumentError(f"no routed experts at {prefix!r}; known: {[module.prefix for module in self.experts]}")
 
     def _expert_prefix(self, layer: int) -> str:
         return self.experts[layer].prefix
