@@ -25,6 +25,7 @@ from runner.steps.reduce import reduce, sample_of
 from runner.steps.seats import seat_of
 from runner.steps.state import Run
 from serve.client.context import WindowContext
+from serve.client.refusal import refused
 from serve.client.registry import driver
 from serve.seat import Boot, BootRequest
 
@@ -85,7 +86,7 @@ def request_of(run: Run, planned: PlannedBoot) -> BootRequest:
     native = {name: path for name, path in run.built.libraries.items() if name == run.plan.variants["incumbent"]}
     order = run.order.order
     candidate = getattr(order, "candidate", None)
-    starts_with: Arm = "candidate" if planned.role == "candidate-only" else "incumbent"
+    starts_with: Arm = "candidate" if planned.role in ("candidate-only", KNOCK_OUTS[0]) else "incumbent"
     return BootRequest(
         planned=planned,
         manifest=run.manifest,
@@ -107,7 +108,11 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
         boot = seat_of(run.manifest, planned).boot(request)
     except SeatError as error:
         run.progress.note(f"boot {planned.id}: {error.what}: {error.found}")
-        _end(run, _never_came_up(planned, error))
+        record = _never_came_up(planned, error)
+        for window in run.windows_of(planned):
+            if planned.role == KNOCK_OUTS[0]:
+                keep(run, refused(window, record, variant_of(run, window)))
+        _end(run, record)
         return
     _write_record(run, boot.record)
     try:
@@ -179,7 +184,7 @@ def _never_came_up(planned: PlannedBoot, error: SeatError) -> BootRecord:
         kv_tokens=0,
         canary=False,
         ended="refused" if planned.strict else "died",
-        ended_reason=str(error),
+        ended_reason=error.found or error.what,
     )
 
 
