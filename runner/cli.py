@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from typing import cast
 
 import typer
 
 from runner.commands import COMMAND_GROUPS
 from runner.errors import CarveError
 
-_CLICK_ERROR = typer.BadParameter.__mro__[2]
+_CLICK_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
 """ClickException, wherever this version of Typer keeps its Click."""
 MALFORMED, UNDECIDED = 3, 2
 
@@ -35,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
         _say(error, as_json="--json" in arguments)
         return error.exit_code
     except _CLICK_ERROR as error:
-        error.show()  # type: ignore[attr-defined]  # every Click error has it; its class moves between versions
+        sys.stderr.write(f"error: {getattr(error, 'message', error)}\n  next step: runner --help\n")
         return MALFORMED
     except (typer.Abort, KeyboardInterrupt):
         sys.stderr.write("stopped\n")
