@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -54,8 +55,12 @@ class Ledger:
 
     def of(self, kind: type[P]) -> list[tuple[Signed, P]]:
         """Statements of one kind, oldest first."""
-        found = [(entry, entry.predicate) for entry in self.entries.values() if isinstance(entry.predicate, kind)]
-        return sorted(found, key=lambda pair: (pair[1].created_at, pair[0].digest))
+        return [(entry, entry.predicate) for entry in self.oldest_first if isinstance(entry.predicate, kind)]
+
+    @cached_property
+    def oldest_first(self) -> list[Signed]:
+        """Every statement that counts."""
+        return sorted(self.entries.values(), key=lambda entry: (entry.at, entry.digest))
 
     def heads(self) -> tuple[str, ...]:
         """Digests that nothing names as a parent, sorted."""
@@ -103,7 +108,8 @@ def load(workspace: Path, trust: Trust) -> Ledger:
     Raises TrustError for a changed or misnamed file, a signature that does not hold, a key used outside its role or
     time, a missing parent, or two reports for one intent.
     """
-    ledger = Ledger()
+    entries: dict[str, Signed] = {}
+    outsiders: dict[str, Outsider] = {}
     for path, named in _files(workspace):
         data, where = path.read_bytes(), str(path.relative_to(workspace))
         digest = sha256_bytes(data)
@@ -111,9 +117,10 @@ def load(workspace: Path, trust: Trust) -> Ledger:
             raise TrustError("a ledger entry has changed", where=where, expected=digest + SUFFIX, found=path.name)
         key_ids = tuple(each.key_id for each in dsse.parse(data, where).signatures)
         if all(trust.key(key_id) for key_id in key_ids):
-            ledger.entries[digest] = open_signed(data, trust, where)
+            entries[digest] = open_signed(data, trust, where)
         else:
-            ledger.outsiders[digest] = Outsider(path.relative_to(workspace), key_ids)
+            outsiders[digest] = Outsider(path.relative_to(workspace), key_ids)
+    ledger = Ledger(entries, outsiders)
     ledger.check()
     return ledger
 
