@@ -21,7 +21,7 @@ def all_gates() -> tuple[Gate, ...]:
 def gate(name: str, version: int) -> Gate:
     """One gate. Raises InputError where this checkout has no such name and version."""
     for known in _GATES:
-        if (known.NAME, known.VERSION) == (name, version):
+        if (name, version) == (known.NAME, known.VERSION):
             return known
     raise InputError(
         "unknown gate",

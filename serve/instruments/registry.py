@@ -30,7 +30,7 @@ def parse(reference: str) -> tuple[str, int]:
 def instrument(name: str, version: int) -> Instrument:
     """One instrument. Raises InputError where this checkout has no such name and version."""
     for known in _INSTRUMENTS:
-        if (known.NAME, known.VERSION) == (name, version):
+        if (name, version) == (known.NAME, known.VERSION):
             return known
     raise InputError(
         "unknown instrument",
