@@ -9,12 +9,12 @@ import secrets
 import sys
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from runner.clock import now
 from runner.digest import sha256_bytes, sha256_json
 from runner.errors import SeatError
 from runner.model.boot import BootRecord, Label, RankIdentity
@@ -102,7 +102,7 @@ class FakeSeat:
     def boot(self, request: BootRequest) -> FakeBoot:
         """Start and wait for readiness. Raises SeatError with the engine's last words."""
         manifest, planned = request.manifest, request.planned
-        started, started_at = time.monotonic(), _now()
+        started, started_at = time.monotonic(), now()
         requested = manifest.arguments | planned.arguments
         configuration = requested | {
             "served_model_name": manifest.served_name,
@@ -208,7 +208,3 @@ def _distribution() -> dict[str, str]:
 def _last_words(log: str, code: int) -> str:
     lines = [line for line in log.splitlines() if line.strip()]
     return "\n".join(lines[-5:]) or f"no output, exit code {code}"
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
