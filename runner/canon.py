@@ -6,14 +6,12 @@ statement, and whatever expires or goes stale is judged as of that date.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
 from runner.adoption import objections, revoked, stale, waivers_for
 from runner.attest.statement import Signed, moment
-from runner.digest import sha256_json
 from runner.errors import TrustError
 from runner.files import write_whole
 from runner.ledger import Ledger
@@ -21,7 +19,6 @@ from runner.markdown import cell, table
 from runner.measured import unpack
 from runner.model.adoption import Adoption, Observation
 from runner.model.report import ReportPredicate
-from runner.model.statement import SignedIntent
 from runner.model.verdict import Status
 from runner.summary import engagement_text
 
@@ -113,17 +110,9 @@ def _standing(decided: _Decided, ledger: Ledger, newest: str) -> list[str]:
     ]
 
 
-def _attempt(intent: SignedIntent) -> tuple[str, str]:
-    """What makes two runs tries of the same thing: the order and the candidate."""
-    return intent.order, sha256_json(intent.candidate)
-
-
 def _pending(ledger: Ledger) -> list[str]:
     """Reports about which nobody ever decided; a decision taken back leaves its report out."""
     decided = {adoption.report.digest for _, adoption in ledger.of(Adoption)}
-    intents = ledger.of(SignedIntent)
-    tries = Counter(_attempt(intent) for _, intent in intents)
-    tried = {entry.digest: tries[_attempt(intent)] for entry, intent in intents}
     rows = [
         (
             report.order.name,
@@ -131,7 +120,7 @@ def _pending(ledger: Ledger) -> list[str]:
             f"{report.seat.name} ({report.seat.label})",
             report.verdict,
             ", ".join(f"{gate.name} {gate.verdict}" for gate in report.gates if gate.verdict is not Status.PASS),
-            tried.get(report.plan.intent, 1),
+            ledger.tries.get(report.plan.intent, 1),
         )
         for entry, report in ledger.of(ReportPredicate)
         if entry.digest not in decided

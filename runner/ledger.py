@@ -14,6 +14,8 @@ ABANDONED, which is shown. Only the last entries of all can vanish unseen, and g
 
 from __future__ import annotations
 
+import glob
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,8 +26,8 @@ from runner.attest import dsse
 from runner.attest.keys import PrivateKey
 from runner.attest.statement import Signed, open_signed, sign
 from runner.attest.trust import Trust
-from runner.digest import sha256_bytes
-from runner.errors import TrustError
+from runner.digest import sha256_bytes, sha256_json
+from runner.errors import InputError, TrustError
 from runner.files import write_whole
 from runner.model.adoption import Observation
 from runner.model.report import ReportPredicate
@@ -71,6 +73,13 @@ class Ledger:
         """Intents that no report answers, oldest first."""
         answered = {report.plan.intent for _, report in self.of(ReportPredicate)}
         return [(entry, intent) for entry, intent in self.of(SignedIntent) if entry.digest not in answered]
+
+    @cached_property
+    def tries(self) -> dict[str, int]:
+        """Intent digest to how often its candidate was tried under its order, this time included."""
+        same = {entry.digest: (intent.order, sha256_json(intent.candidate)) for entry, intent in self.of(SignedIntent)}
+        counts = Counter(same.values())
+        return {digest: counts[key] for digest, key in same.items()}
 
     def check(self) -> None:
         """Raises TrustError where a parent is missing or two reports answer one intent."""
@@ -125,6 +134,20 @@ def load(workspace: Path, trust: Trust) -> Ledger:
     return ledger
 
 
+def find_report(workspace: Path, run: str) -> Path:
+    """The folder of the run's report. Raises InputError where there is none, or more than one."""
+    found = sorted((workspace / "reports").glob(f"*/{glob.escape(run)}/report{SUFFIX}"))
+    if len(found) != 1:
+        raise InputError(
+            "no such report" if not found else "several reports of this name",
+            where=str(workspace / "reports"),
+            expected="the name of one run",
+            found=run,
+            next_step="`runner reports` lists them",
+        )
+    return found[0].parent
+
+
 def append(workspace: Path, folder: Path, data: bytes) -> Path:
     """Add one signed file to ``workspace / folder`` under its digest; what stands there already is left alone."""
     path = workspace / folder / (sha256_bytes(data) + SUFFIX)
@@ -156,5 +179,6 @@ __all__ = [
     "append",
     "append_intent",
     "append_observation",
+    "find_report",
     "load",
 ]
