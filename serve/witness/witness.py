@@ -19,10 +19,10 @@ from serve.witness.modules import PROJECTIONS, ExpertsModule, LinearModule, Matr
 class RefusedError(RuntimeError):
     """Strict mode ends the engine; the adapter finds the reason by ``MARK`` in the engine's output."""
 
-    MARK = "carve refuses: "
+    MARK = "carve strict "
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(self.MARK + reason)
+    def __init__(self, level: int, reason: str) -> None:
+        super().__init__(f"{self.MARK}{level}: {reason}")
 
 
 class ArgumentError(ValueError):
@@ -59,9 +59,8 @@ class Witness:
             self.libraries[name] = library
             self._native.set(number, library.moe, library.linear)
         if abi.INCUMBENT not in self.libraries:
-            raise RefusedError(
-                f"no incumbent library: {self.faults.get(abi.INCUMBENT, 'not named in CARVE_LIBRARIES')}"
-            )
+            fault = self.faults.get(abi.INCUMBENT, "not named in CARVE_LIBRARIES")
+            raise RuntimeError(f"no incumbent library: {fault}")
 
     # Registration, while the model loads
 

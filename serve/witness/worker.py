@@ -10,9 +10,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import vllm
+
 import serve.plugin
 import serve.witness
-from runner.digest import sha256_file, sha256_tree
+from runner.digest import sha256_bytes, sha256_file, sha256_tree
 from runner.model.boot import RankIdentity
 from serve.witness.witness import ArgumentError, current
 
@@ -53,6 +55,8 @@ class WitnessExtension:
         blocks = int(self.model_runner.kv_cache_config.num_blocks)
         speculative = config.speculative_config
         return {
+            **_distribution(),
+            "device_type": str(config.device_config.device_type),
             "model": str(config.model_config.model),
             "served_model_name": str(config.model_config.served_model_name),
             "dtype": str(config.model_config.dtype).removeprefix("torch."),
@@ -99,6 +103,20 @@ class WitnessExtension:
         for module in witness.experts:
             module.unperturb()
         return {"rank": witness.rank, "perturbed": False}
+
+
+def _distribution() -> dict[str, str]:
+    """The distribution that owns the imported ``vllm``, by its RECORD."""
+    package = Path(vllm.__file__).parent
+    for records in package.parent.glob("vllm*.dist-info/RECORD"):
+        if b"vllm/__init__.py," in (data := records.read_bytes()):
+            name, _, version = records.parent.name.removesuffix(".dist-info").rpartition("-")
+            return {
+                "distribution": name.replace("_", "-"),
+                "distribution_version": version,
+                "distribution_record": sha256_bytes(data),
+            }
+    return {"distribution": "", "distribution_version": "", "distribution_record": ""}
 
 
 def mapped_libraries() -> frozenset[str]:
