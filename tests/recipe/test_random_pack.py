@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recipe.mini import random_pack
-from safetensors.numpy import load_file
-
 from carve_kernels.exl3 import linear, pack_format
 from carve_kernels.exl3.codebook import Codebook
+from safetensors.numpy import load_file
+
+from recipe.mini import random_pack
 from runner.errors import StateError
 
 

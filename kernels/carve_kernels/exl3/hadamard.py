@@ -8,6 +8,7 @@ the values look normally distributed, which is what the codebooks are made for. 
 from __future__ import annotations
 
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from runner.errors import InputError
 
 BLOCK = 128
+
+F = TypeVar("F", np.float32, np.float64)
 
 
 @cache
@@ -28,9 +31,10 @@ def matrix() -> NDArray[np.float32]:
     return values
 
 
-def transform(x: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Transform the last dimension, a multiple of 128 (InputError otherwise); shape and float type are kept."""
+def transform(x: NDArray[F]) -> NDArray[F]:
+    """Transform the last dimension, a multiple of 128 (InputError otherwise); shape and type are kept."""
     if x.ndim == 0 or x.shape[-1] % BLOCK:
         raise InputError("dimension has no Hadamard blocks", expected="a multiple of 128", found=str(x.shape))
     blocks = x.reshape(*x.shape[:-1], -1, BLOCK)
-    return (blocks @ matrix().astype(x.dtype)).reshape(x.shape)
+    rotated: NDArray[F] = blocks @ matrix().astype(x.dtype)
+    return rotated.reshape(x.shape)

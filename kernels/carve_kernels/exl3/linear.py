@@ -73,11 +73,11 @@ def dequantise(linear: Linear) -> NDArray[np.float32]:
     """The plain weight ``[in, out]`` in float32, so that ``y = x @ dequantise(linear)``."""
     rotated = reconstruct(linear.trellis, linear.codebook).astype(np.float32)
     inputs = hadamard.transform(rotated.T).T * linear.suh.astype(np.float32)[:, np.newaxis]
-    return (hadamard.transform(inputs) * linear.svh.astype(np.float32)).astype(np.float32)
+    return hadamard.transform(inputs) * linear.svh.astype(np.float32)
 
 
 def forward(x: NDArray[np.floating], linear: Linear) -> NDArray[np.float32]:
     """``x [rows, in]`` to ``[rows, out]``, all in float32 (a GPU kernel rounds the rotated input to half)."""
     rotated = hadamard.transform(x.astype(np.float32) * linear.suh.astype(np.float32))
     product = rotated @ reconstruct(linear.trellis, linear.codebook).astype(np.float32)
-    return (hadamard.transform(product) * linear.svh.astype(np.float32)).astype(np.float32)
+    return hadamard.transform(product) * linear.svh.astype(np.float32)

@@ -51,7 +51,7 @@ def windows(trellis: NDArray[np.uint16]) -> NDArray[np.uint16]:
     word, offset = start // STATE_BITS, (start % STATE_BITS).astype(np.uint32)
     following = (word + 1) % stream.shape[-1]
     pair = (stream[..., word] << np.uint32(16)) | stream[..., following]
-    return (pair >> (np.uint32(16) - offset)).astype(np.uint16)
+    return np.ascontiguousarray(pair >> (np.uint32(16) - offset)).astype(np.uint16)
 
 
 def pack(states: NDArray[np.uint16], bits: int) -> NDArray[np.uint16]:
@@ -69,7 +69,7 @@ def pack(states: NDArray[np.uint16], bits: int) -> NDArray[np.uint16]:
         )
     positions = np.arange(bits - 1, -1, -1, dtype=np.uint16)
     stream_bits = (states[..., np.newaxis] >> positions) & np.uint16(1)
-    flat = stream_bits.astype(np.uint8).reshape(*states.shape[:-1], TILE_WEIGHTS * bits)
+    flat = np.ascontiguousarray(stream_bits, dtype=np.uint8).reshape(*states.shape[:-1], TILE_WEIGHTS * bits)
     stream = np.packbits(flat, axis=-1).view(">u2").astype(np.uint16)
     return _exchange_pairs(stream)
 
