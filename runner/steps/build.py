@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+
+from carve_kernels.build import build as build_library
 
 from runner.digest import sha256_file, sha256_tree
 from runner.model.order import KernelOrder
@@ -37,7 +37,6 @@ def build_libraries(variants: tuple[str, ...], *, native: bool) -> dict[str, Pat
     """Library of each variant; the fake seat brings its variants itself and names them."""
     if not native:
         return {variant: Path(variant) for variant in variants}
-    build_library: Callable[[str], Path] = pkgutil.resolve_name("carve_kernels.build:build")
     return {variant: build_library(variant) for variant in variants}
 
 
