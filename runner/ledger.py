@@ -14,8 +14,11 @@ ABANDONED, which is shown. Only the last entries of all can vanish unseen, and g
 
 from __future__ import annotations
 
+import glob
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,8 +26,8 @@ from runner.attest import dsse
 from runner.attest.keys import PrivateKey
 from runner.attest.statement import Signed, open_signed, sign
 from runner.attest.trust import Trust
-from runner.digest import sha256_bytes
-from runner.errors import TrustError
+from runner.digest import sha256_bytes, sha256_json
+from runner.errors import InputError, TrustError
 from runner.files import write_whole
 from runner.model.adoption import Observation
 from runner.model.report import ReportPredicate
@@ -54,8 +57,12 @@ class Ledger:
 
     def of(self, kind: type[P]) -> list[tuple[Signed, P]]:
         """Statements of one kind, oldest first."""
-        found = [(entry, entry.predicate) for entry in self.entries.values() if isinstance(entry.predicate, kind)]
-        return sorted(found, key=lambda pair: (pair[1].created_at, pair[0].digest))
+        return [(entry, entry.predicate) for entry in self.oldest_first if isinstance(entry.predicate, kind)]
+
+    @cached_property
+    def oldest_first(self) -> list[Signed]:
+        """Every statement that counts."""
+        return sorted(self.entries.values(), key=lambda entry: (entry.at, entry.digest))
 
     def heads(self) -> tuple[str, ...]:
         """Digests that nothing names as a parent, sorted."""
@@ -66,6 +73,13 @@ class Ledger:
         """Intents that no report answers, oldest first."""
         answered = {report.plan.intent for _, report in self.of(ReportPredicate)}
         return [(entry, intent) for entry, intent in self.of(SignedIntent) if entry.digest not in answered]
+
+    @cached_property
+    def tries(self) -> dict[str, int]:
+        """Intent digest to how often its candidate was tried under its order, this time included."""
+        same = {entry.digest: (intent.order, sha256_json(intent.candidate)) for entry, intent in self.of(SignedIntent)}
+        counts = Counter(same.values())
+        return {digest: counts[key] for digest, key in same.items()}
 
     def check(self) -> None:
         """Raises TrustError where a parent is missing or two reports answer one intent."""
@@ -103,7 +117,8 @@ def load(workspace: Path, trust: Trust) -> Ledger:
     Raises TrustError for a changed or misnamed file, a signature that does not hold, a key used outside its role or
     time, a missing parent, or two reports for one intent.
     """
-    ledger = Ledger()
+    entries: dict[str, Signed] = {}
+    outsiders: dict[str, Outsider] = {}
     for path, named in _files(workspace):
         data, where = path.read_bytes(), str(path.relative_to(workspace))
         digest = sha256_bytes(data)
@@ -111,11 +126,26 @@ def load(workspace: Path, trust: Trust) -> Ledger:
             raise TrustError("a ledger entry has changed", where=where, expected=digest + SUFFIX, found=path.name)
         key_ids = tuple(each.key_id for each in dsse.parse(data, where).signatures)
         if all(trust.key(key_id) for key_id in key_ids):
-            ledger.entries[digest] = open_signed(data, trust, where)
+            entries[digest] = open_signed(data, trust, where)
         else:
-            ledger.outsiders[digest] = Outsider(path.relative_to(workspace), key_ids)
+            outsiders[digest] = Outsider(path.relative_to(workspace), key_ids)
+    ledger = Ledger(entries, outsiders)
     ledger.check()
     return ledger
+
+
+def find_report(workspace: Path, run: str) -> Path:
+    """The folder of the run's report. Raises InputError where there is none, or more than one."""
+    found = sorted((workspace / "reports").glob(f"*/{glob.escape(run)}/report{SUFFIX}"))
+    if len(found) != 1:
+        raise InputError(
+            "no such report" if not found else "several reports of this name",
+            where=str(workspace / "reports"),
+            expected="the name of one run",
+            found=run,
+            next_step="`runner reports` lists them",
+        )
+    return found[0].parent
 
 
 def append(workspace: Path, folder: Path, data: bytes) -> Path:
@@ -149,5 +179,6 @@ __all__ = [
     "append",
     "append_intent",
     "append_observation",
+    "find_report",
     "load",
 ]

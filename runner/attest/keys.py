@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,8 +106,8 @@ def key_folder() -> Path:
     return folder
 
 
-def load(path: Path, password: bytes | None = None) -> PrivateKey:
-    """Read a private key file.
+def load(path: Path, ask: Callable[[], bytes] | None = None) -> PrivateKey:
+    """Read a private key file; ``ask`` gives the passphrase of an encrypted one.
 
     Raises TrustError where group or others may read it, InputError where it is no Ed25519 key in OpenSSH format or its
     passphrase is missing or wrong.
@@ -131,7 +132,10 @@ def load(path: Path, password: bytes | None = None) -> PrivateKey:
             next_step=f"chmod 600 {path}, or make a new key if somebody else may have read it",
         )
     try:
-        key = load_ssh_private_key(text, password)
+        try:
+            key = load_ssh_private_key(text, None)
+        except TypeError:  # encrypted
+            key = load_ssh_private_key(text, ask() if ask else None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise InputError(
             "not a private key in OpenSSH format, or its passphrase is missing or wrong",
@@ -166,7 +170,7 @@ def create(name: str) -> PrivateKey:
     return key
 
 
-def load_or_create(name: str, password: bytes | None = None) -> PrivateKey:
+def load_or_create(name: str) -> PrivateKey:
     """The user's key ``name``, made on first use."""
     path = key_folder() / name
     if not path.exists():
@@ -176,7 +180,7 @@ def load_or_create(name: str, password: bytes | None = None) -> PrivateKey:
             if not path.exists():
                 raise
             # another process was first: use its key
-    return load(path, password)
+    return load(path)
 
 
 __all__ = ["PrivateKey", "PublicKey", "create", "key_folder", "load", "load_or_create"]

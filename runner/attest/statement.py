@@ -58,6 +58,11 @@ class Signed:
     signers: tuple[Signer, ...]
     where: str
 
+    @property
+    def at(self) -> datetime:
+        """When it was made, as its signer says."""
+        return moment(self.predicate.created_at, self.where)
+
     def of(self, kind: type[P]) -> P:
         """The predicate as ``kind``. Raises TrustError where it is another."""
         if not isinstance(self.predicate, kind):

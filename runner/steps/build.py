@@ -35,7 +35,9 @@ def wanted(run: Run) -> tuple[str, ...]:
 
 def build_libraries(variants: tuple[str, ...], *, native: bool) -> dict[str, Path]:
     """Library of each variant; the fake seat brings its variants itself and names them."""
-    return {variant: build_library(variant) if native else Path(variant) for variant in variants}
+    if not native:
+        return {variant: Path(variant) for variant in variants}
+    return {variant: build_library(variant) for variant in variants}
 
 
 def subjects_of(libraries: dict[str, Path]) -> dict[str, str]:
