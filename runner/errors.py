@@ -18,9 +18,7 @@ class CarveError(Exception):
 
     exit_code = 2
 
-    def __init__(
-        self, what: str, *, where: str = "", expected: str = "", found: str = "", next_step: str = ""
-    ) -> None:
+    def __init__(self, what: str, *, where: str = "", expected: str = "", found: str = "", next_step: str = "") -> None:
         super().__init__(what)
         self.what, self.where, self.expected, self.found, self.next_step = what, where, expected, found, next_step
 
