@@ -85,7 +85,7 @@ class Batches:
     def _hide(
         self, tokens: NDArray[np.int64], weights: NDArray[np.float32], start: int, end: int, *, at_depth: bool
     ) -> None:
-        """Overwrite part of ``tokens[start:end]``: a statement at its start or at a random depth, question and answer last."""
+        """Overwrite part of ``tokens[start:end]``: a statement first or at a random depth, question and answer last."""
         form = self.forms[LANGUAGES[self.random.integers(len(LANGUAGES))]]
         digits = self.digit[self.random.integers(0, 10, DIGITS)]
         asked = end - form.question_length

@@ -68,7 +68,7 @@ def normalise(text: str) -> str:
 
 
 def unpadded(rendered: str) -> str:
-    """A rendered manual page without the padding of a very wide terminal: columns become one gap, indents stay short."""
+    """A rendered manual page without a very wide terminal's padding: columns become one gap, indents stay short."""
     lines = [re.sub(r"(?<=\S) {3,}", "  ", line) for line in rendered.split("\n")]
     return "\n".join(re.sub(r"^ {8,}", "        ", line) for line in lines)
 
@@ -87,7 +87,7 @@ def paragraph_key(paragraph: str) -> bytes:
 
 
 def without_seen(text: str, seen: set[bytes], *, shortest: int = 30) -> str:
-    """The text without paragraphs of at least ``shortest`` characters that ``seen`` holds; adds the rest to ``seen``."""
+    """The text without paragraphs (of at least ``shortest`` characters) that ``seen`` holds; adds the others to it."""
     kept = []
     for paragraph in text.split("\n\n"):
         if len(paragraph) >= shortest:

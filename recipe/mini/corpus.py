@@ -10,8 +10,9 @@ import gzip
 import json
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from recipe.mini.clean import excerpt, html_to_text, is_language, normalise, pick, unpadded, without_seen
@@ -42,14 +43,14 @@ def unpack(packages: list[str], folder: Path) -> dict[str, str]:
     versions = {}
     for name in packages:
         archive = next(iter(archives.glob(f"{name}_*.deb")))
-        field = ["dpkg-deb", "--field", archive, "Version"]
+        field = ["dpkg-deb", "--field", str(archive), "Version"]
         versions[name] = subprocess.run(field, check=True, capture_output=True, text=True).stdout.strip()
         if not (folder / "unpacked" / name).exists():
             subprocess.run(["dpkg-deb", "--extract", archive, folder / "unpacked" / name], check=True)
     return versions
 
 
-def _render_manual(path: Path) -> str:
+def render_manual(path: Path) -> str:
     """One paragraph a line (no filling, no hyphenation), so that text does not carry line breaks of a terminal."""
     options = ["-Tutf8", "-Kutf8", "-mandoc", "-P-c", "-P-b", "-P-u", "-rHY=0", "-rLL=20000n", "-dAD=l"]
     content = gzip.decompress(path.read_bytes())
@@ -60,7 +61,7 @@ def _render_manual(path: Path) -> str:
 def _read(task: tuple[Source, Path, Path]) -> Document | None:
     source, root, path = task
     if source.kind == "man":
-        text = _render_manual(path)
+        text = render_manual(path)
     else:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == ".gz" else content
@@ -72,7 +73,7 @@ def _read(task: tuple[Source, Path, Path]) -> Document | None:
     return Document(f"{source.package}:{path.relative_to(root)}", source.language, text)
 
 
-def documents(source: Source, root: Path, pool: ProcessPoolExecutor) -> list[Document]:
+def documents(source: Source, root: Path, pool: Executor) -> list[Document]:
     """All documents of one source, in an order that depends on their names only."""
     paths = {str(path): path for glob in source.globs for path in root.glob(glob) if path.is_file()}
     paths = {name: path for name, path in paths.items() if not path.is_symlink() and "testdata" not in name}
@@ -106,10 +107,10 @@ def collect(folder: Path) -> None:
     versions = unpack(sorted({source.package for source in SOURCES}), folder)
     with ProcessPoolExecutor() as pool:
         read = [(source, documents(source, folder / "unpacked" / source.package, pool)) for source in SOURCES]
-    held_out = {
-        language: list(choose_held_out([d for s, found in read if s.held_out and s.language == language for d in found], language))
-        for language in _EXCERPT
-    }
+    held_out = {}
+    for language in _EXCERPT:
+        sources = [found for source, found in read if source.held_out and source.language == language]
+        held_out[language] = list(choose_held_out([*chain.from_iterable(sources)], language))
     for language, chosen in held_out.items():
         write_lines(folder / "held_out" / f"{language}.jsonl", chosen)
     kept_out = {document.id for chosen in held_out.values() for document in chosen}

@@ -24,8 +24,8 @@ def encode(tokenizer: Tokenizer, texts: Iterable[str], *, at_once: int = 512) ->
     waiting: list[str] = []
 
     def flush() -> None:
-        for encoded in tokenizer.encode_batch_fast(waiting, add_special_tokens=False):
-            parts.append(np.array([*encoded.ids, 0], "<u2"))
+        encoded = tokenizer.encode_batch_fast(waiting, add_special_tokens=False)
+        parts.extend(np.array([*one.ids, 0], "<u2") for one in encoded)
         waiting.clear()
 
     for text in texts:
@@ -49,9 +49,7 @@ def needle_forms(tokenizer: Tokenizer) -> tuple[dict[str, NeedleForm], Tokens]:
     forms = {}
     for language in LANGUAGES:
         statement, question = needle(language, "31415")
-        before, after = (
-            np.array(tokenizer.encode(part).ids, np.uint16) for part in statement.split("31415")
-        )
+        before, after = (np.array(tokenizer.encode(part).ids, np.uint16) for part in statement.split("31415"))
         asked = np.array(tokenizer.encode(question).ids, np.uint16)
         answer = digit[[3, 1, 4, 1, 5]]
         stated = tokenizer.encode(statement).ids == np.concatenate((before, answer, after)).tolist()

@@ -1,9 +1,8 @@
 """Held-out perplexity, needles and draft agreement of a training module, and the bigram model it must beat."""
 
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -15,34 +14,31 @@ from recipe.mini.model import MiniModel
 from recipe.mini.needles import DIGITS, LANGUAGES
 
 
-def _autocast(device: torch.device) -> AbstractContextManager[Any]:
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+@contextmanager
+def _inference(model: MiniModel) -> Iterator[torch.device]:
+    """No gradients, no dropout, bfloat16 matrix products on a GPU; gives the model's device."""
+    model.eval()
+    device: torch.device = model.embed_tokens.weight.device
+    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        yield device
 
 
-def _device(model: MiniModel) -> torch.device:
-    return model.embed_tokens.weight.device
-
-
-@torch.no_grad()
 def perplexity(model: MiniModel, documents: Sequence[Tokens], *, at_once: int = 16) -> float:
     """exp of the mean negative log-likelihood of every token but each document's first."""
-    model.eval()
-    device = _device(model)
     total = count = 0.0
-    for start in range(0, len(documents), at_once):
-        group = documents[start : start + at_once]
-        longest = max(len(document) for document in group)
-        tokens = torch.zeros(len(group), longest, dtype=torch.long)
-        mask = torch.zeros(len(group), longest)
-        for row, document in enumerate(group):
-            tokens[row, : len(document)] = torch.from_numpy(document.astype(np.int64))
-            mask[row, 1 : len(document)] = 1.0
-        tokens, mask = tokens.to(device), mask.to(device)
-        with _autocast(device):
+    with _inference(model) as device:
+        for start in range(0, len(documents), at_once):
+            group = documents[start : start + at_once]
+            tokens = torch.zeros(len(group), max(map(len, group)), dtype=torch.long)
+            mask = torch.zeros(tokens.shape)
+            for row, document in enumerate(group):
+                tokens[row, : len(document)] = torch.from_numpy(document.astype(np.int64))
+                mask[row, 1 : len(document)] = 1.0
+            tokens, mask = tokens.to(device), mask.to(device)
             logits = model.lm_head(model(tokens))[:, :-1].float()
-        loss = functional.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none")
-        total += float((loss * mask[:, 1:]).sum())
-        count += float(mask.sum())
+            loss = functional.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none")
+            total += float((loss * mask[:, 1:]).sum())
+            count += float(mask.sum())
     return math.exp(total / count)
 
 
@@ -66,34 +62,28 @@ def needle_rows(
     return torch.from_numpy(np.stack(rows))
 
 
-@torch.no_grad()
 def needles_found(model: MiniModel, rows: Tensor, *, at_once: int = 16) -> float:
     """Share of rows whose last ``DIGITS`` tokens greedy decoding would give (equal to one teacher-forced pass)."""
-    model.eval()
-    device = _device(model)
     found = 0
-    for start in range(0, len(rows), at_once):
-        tokens = rows[start : start + at_once].to(device)
-        with _autocast(device):
+    with _inference(model) as device:
+        for start in range(0, len(rows), at_once):
+            tokens = rows[start : start + at_once].to(device)
             logits = model.lm_head(model(tokens)[:, -DIGITS - 1 : -1])
-        found += int((logits.argmax(-1) == tokens[:, -DIGITS:]).all(1).sum())
+            found += int((logits.argmax(-1) == tokens[:, -DIGITS:]).all(1).sum())
     return found / len(rows)
 
 
-@torch.no_grad()
 def draft_agreement(model: MiniModel, documents: Sequence[Tokens]) -> float:
     """Share of positions where the draft layer's first choice is the model's own first choice for the same token."""
-    model.eval()
-    device = _device(model)
     agreed = count = 0
-    for document in documents:
-        tokens = torch.from_numpy(document.astype(np.int64))[None].to(device)
-        with _autocast(device):
+    with _inference(model) as device:
+        for document in documents:
+            tokens = torch.from_numpy(document.astype(np.int64))[None].to(device)
             hidden = model(tokens)
             draft = model.lm_head(model.draft_hidden(tokens, hidden)).argmax(-1)
             own = model.lm_head(hidden[:, 1:]).argmax(-1)
-        agreed += int((draft == own).sum())
-        count += own.numel()
+            agreed += int((draft == own).sum())
+            count += own.numel()
     return agreed / count
 
 

@@ -60,7 +60,10 @@ def named_tensors(model: MiniModel) -> Iterator[tuple[str, Tensor]]:
 
 
 def export(model: MiniModel, folder: Path, dtype: torch.dtype = torch.float16) -> None:
-    """Write ``config.json`` and ``model.safetensors``; the router stays float32. Refuses values ``dtype`` cannot hold."""
+    """Write ``config.json`` and ``model.safetensors``; the router stays float32.
+
+    Raises ``ValueError`` for a value that ``dtype`` cannot hold.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
     for name, tensor in named_tensors(model):

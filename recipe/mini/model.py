@@ -229,11 +229,10 @@ class MiniModel(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        blocks = self.shape.num_hidden_layers + 1
+        last = 0.02 / (2 * (self.shape.num_hidden_layers + 1)) ** 0.5
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
-                inner = 0.02 / (2 * blocks) ** 0.5 if name.endswith(("o_proj.weight", "down_proj", "down_proj.weight")) else 0.02
-                nn.init.normal_(parameter, std=inner)
+                nn.init.normal_(parameter, std=last if "o_proj" in name or "down_proj" in name else 0.02)
         with torch.no_grad():
             self.lm_head.weight.copy_(self.embed_tokens.weight)
 

@@ -14,7 +14,11 @@ from recipe.mini.tokenizer import END, train_tokenizer
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    texts = ["The quick brown fox reads 1234 pages. " * 20, "静かな図書館で本を読みます。" * 20, "def f(x):\n    return x + 1\n" * 20]
+    texts = [
+        "The quick brown fox reads 1234 pages. " * 20,
+        "静かな図書館で本を読みます。" * 20,
+        "def f(x):\n    return x + 1\n" * 20,
+    ]
     return train_tokenizer(texts, 400)
 
 

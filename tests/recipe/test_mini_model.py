@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import Glm4MoeForCausalLM
 
 from recipe.mini.export import export
 from recipe.mini.model import Experts, MiniModel, Shape
@@ -17,7 +18,8 @@ TINY = Shape(
 
 def random_model(shape: Shape, seed: int = 3) -> MiniModel:
     torch.manual_seed(seed)
-    model = MiniModel(shape).eval()
+    model = MiniModel(shape)
+    model.eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.3) if parameter.dim() > 1 else parameter.uniform_(0.5, 1.5)
@@ -28,8 +30,6 @@ def random_model(shape: Shape, seed: int = 3) -> MiniModel:
 
 @pytest.mark.parametrize("seed", [3, 4, 5])
 def test_logits_equal_transformers_after_export(tmp_path: Path, seed: int) -> None:
-    from transformers import Glm4MoeForCausalLM
-
     model = random_model(TINY, seed)
     export(model, tmp_path, torch.float32)
     theirs = Glm4MoeForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()

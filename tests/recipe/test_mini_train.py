@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import AutoTokenizer, Glm4MoeForCausalLM
 
 from recipe.mini.encode import write
 from recipe.mini.evaluate import bigram_perplexity, needle_rows, needles_found, perplexity
 from recipe.mini.model import MiniModel, Shape
-from recipe.mini.needles import LANGUAGES, needle
+from recipe.mini.needles import DIGITS, LANGUAGES, needle
 from recipe.mini.tokenizer import save, train_tokenizer
-from recipe.mini.train import Data, Phase, Settings, Trainer, load, score, train
+from recipe.mini.train import score, train
+from recipe.mini.trainer import Data, Phase, Settings, Trainer, load
 
 SHAPE = Shape(
     vocab_size=320, hidden_size=32, num_hidden_layers=2, head_dim=16, num_attention_heads=2, num_key_value_heads=1,
@@ -56,11 +58,7 @@ def _settings(data: Data) -> Settings:
     return Settings(**{**vars(SETTINGS), "shape": shape})
 
 
-def test_a_run_trains_and_leaves_a_checkpoint_that_transformers_loads(
-    folder: Path, data: Data, tmp_path: Path
-) -> None:
-    from transformers import AutoTokenizer, Glm4MoeForCausalLM
-
+def test_a_run_trains_and_leaves_a_checkpoint_that_transformers_loads(folder: Path, data: Data, tmp_path: Path) -> None:
     log = train(folder, tmp_path / "out", _settings(data))
     assert log == json.loads((tmp_path / "out" / "log.json").read_text()) | {"settings": log["settings"]}
     assert log["self_check"]["difference_from_transformers"] < 1e-4
@@ -130,12 +128,13 @@ class _Copier(MiniModel):
 def test_a_needle_counts_only_when_every_digit_is_right(data: Data) -> None:
     rows = needle_rows(
         {language: np.concatenate(found) for language, found in data.held_out.items()},
-        {language: data.forms["en"] for language in LANGUAGES}, data.digit, length=160, depths=1, seed=0,
+        dict.fromkeys(LANGUAGES, data.forms["en"]), data.digit, length=160, depths=1, seed=0,
     )  # fmt: skip
     form = data.forms["en"]
     model = _Copier(_settings(data).shape)
-    model.lm_head = torch.nn.Identity()  # type: ignore[assignment]  # the stand-in's states are its logits
-    model.distance = len(rows[0]) - form.statement_length - form.question_length + len(form.after) + len(form.question) + 4
+    model.lm_head = torch.nn.Identity()  # the stand-in's states are its logits
+    haystack = len(rows[0]) - form.statement_length - form.question_length
+    model.distance = haystack + len(form.after) + len(form.question) + DIGITS - 1
     assert needles_found(model, rows) == 1.0
     rows[0, -1] = 0
     assert needles_found(model, rows) == pytest.approx(2 / 3)

@@ -17,8 +17,8 @@ labels = st.text(max_size=20)
 
 def test_a_known_answer_never_changes() -> None:
     draw = Draw(SEED, PLAN)
-    assert draw.integers("golden", 4, 1000) == (527, 203, 660, 868)
-    assert draw.permutation("golden", 8) == [7, 1, 2, 5, 4, 0, 6, 3]
+    assert draw.integers("golden", 4, 1000) == (603, 655, 31, 128)
+    assert draw.permutation("golden", 8) == [4, 1, 2, 0, 7, 5, 6, 3]
     assert commitment(SEED) == "630dcd2966c4336691125448bbb25b4ff412a49c732db2c8abc1b8581bd710dd"
 
 
