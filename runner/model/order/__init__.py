@@ -4,7 +4,7 @@ from runner.model.order.candidate import Candidate, Target
 from runner.model.order.facts import Fact, Reading
 from runner.model.order.intent import Craftsperson, Intent, People
 from runner.model.order.judgement import GateRequest, KillLine, Primary
-from runner.model.order.order import GateOrder, KernelOrder, Order, WorkOrder, load_order
+from runner.model.order.order import GateOrder, KernelOrder, Order, OrderFile, WorkOrder, load_order, parse_order
 
 __all__ = [
     "Candidate",
@@ -16,10 +16,12 @@ __all__ = [
     "KernelOrder",
     "KillLine",
     "Order",
+    "OrderFile",
     "People",
     "Primary",
     "Reading",
     "Target",
     "WorkOrder",
     "load_order",
+    "parse_order",
 ]
