@@ -11,7 +11,7 @@ from runner.gates.registry import source_digest as gate_digest
 from runner.model.order import GateOrder, GateRequest, KernelOrder, OrderFile
 from runner.model.plan import Plan, PlannedGate, PlannedWindow
 from runner.model.seat import SeatManifest
-from runner.plan_layout import BOOT_ORDER, INCUMBENT_ONLY, LAST, NO_READBACK, Layout
+from runner.plan_layout import BOOT_ORDER, INCUMBENT_ONLY, NO_READBACK, Layout
 from runner.plan_windows import MAKERS, Made
 from serve.instruments.registry import instrument, parse
 from serve.instruments.registry import source_digest as instrument_digest
@@ -81,19 +81,17 @@ def _make(layout: Layout, request: GateRequest) -> Made:
 
 
 def _placed(layout: Layout, made: list[tuple[GateRequest, Made]]) -> list[tuple[GateRequest, Made]]:
-    """Windows that belong to the last boot or to every boot, now that the boots are known."""
+    """Windows that belong to every boot, now that the boots are known."""
     named = {window.boot for _, part in made for window in part.own}
     used = [name for name in BOOT_ORDER if name in named] or [INCUMBENT_ONLY]
     placed = []
     for request, part in made:
-        own = [one.model_copy(update={"boot": used[-1]}) if one.boot == LAST else one for one in part.own]
-        if instrument_name := part.in_every_boot:
-            own += [
-                layout.window(f"{request.name}-{boot}", boot, instrument_name, "none", {}, seconds=1)
-                for boot in used
-                if boot not in NO_READBACK
-            ]
-        placed.append((request, replace(part, own=tuple(own))))
+        everywhere = tuple(
+            layout.window(f"{request.name}-{boot}", boot, part.in_every_boot, "none", {}, seconds=1)
+            for boot in used
+            if part.in_every_boot and boot not in NO_READBACK
+        )
+        placed.append((request, replace(part, own=part.own + everywhere)))
     return placed
 
 

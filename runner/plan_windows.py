@@ -15,7 +15,6 @@ from runner.plan_layout import (
     FORCING,
     INCUMBENT_ONLY,
     KNOCK_OUTS,
-    LAST,
     SHARED,
     WIDE,
     Layout,
@@ -185,7 +184,7 @@ def _pack(layout: Layout, request: GateRequest) -> Made:
 
 
 def _restore(layout: Layout, request: GateRequest) -> Made:
-    return Made((layout.window("restore", LAST, "restore@1", "none", {}, seconds=1),))
+    return Made((layout.window("restore", DESK, "restore@1", "none", {}, seconds=1),))
 
 
 def _engaged(layout: Layout, request: GateRequest) -> Made:

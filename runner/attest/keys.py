@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import stat
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,8 +155,8 @@ def create(name: str) -> PrivateKey:
     folder = key_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key, path = PrivateKey.generate(), folder / name
-    draft = folder / f".{name}.{os.getpid()}"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor, named = tempfile.mkstemp(prefix=f".{name}.", dir=folder)  # mode 0600
+    draft = Path(named)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(key.openssh())

@@ -41,6 +41,7 @@ def _say(path: Path, json: bool) -> None:
 
 
 def _adopt(
+    *,
     run: RunName,
     key: Key,
     reason: Reason,
@@ -62,6 +63,7 @@ def _reject(run: RunName, key: Key, reason: Reason, json: Json = False) -> None:
 
 
 def _waive(
+    *,
     run: RunName,
     gate: Annotated[str, typer.Argument(help="Gate that did not pass.")],
     key: Key,
@@ -130,6 +132,7 @@ def _init(
 
 
 def _trust(
+    *,
     name: Annotated[str, typer.Argument(help="Name of one of your keys, or the path of a .pub file.")],
     role: Annotated[str, typer.Option(help="runner (signs reports) or adopter (signs decisions).")] = "runner",
     principal: Annotated[

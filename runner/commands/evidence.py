@@ -95,6 +95,7 @@ def _review(
 
 
 def _verify(
+    *,
     paths: Annotated[list[Path], typer.Argument(help="Reports, their folders, or a folder of many.")],
     deep: Annotated[bool, typer.Option("--deep", help="Read samples again from kept evidence.")] = False,
     require: Annotated[str | None, typer.Option(help="pass: exit 1 or 2 unless every gate passed.")] = None,

@@ -114,7 +114,7 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
                 keep(run, refused(window, record, variant_of(run, window)))
         _end(run, record)
         return
-    _write_record(run, boot.record)
+    write_record(run, boot.record)
     try:
         for block in blocks:
             _measure_block(run, boot, block)
@@ -123,12 +123,12 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
     finally:
         record = boot.stop()
         write_whole(run.folder / "logs" / f"{record.id}.log", boot.logs().encode())
-        _write_record(run, record)
+        write_record(run, record)
     _end(run, record)
 
 
 def _end(run: Run, record: BootRecord) -> None:
-    _write_record(run, record)
+    write_record(run, record)
     run.journal.write("boot-ended", planned=record.planned, boot=record.id, ended=record.ended)
 
 
@@ -188,7 +188,8 @@ def _never_came_up(planned: PlannedBoot, error: SeatError) -> BootRecord:
     )
 
 
-def _write_record(run: Run, record: BootRecord) -> None:
+def write_record(run: Run, record: BootRecord) -> None:
+    """``boots/<boot id>.json``, all at once."""
     data = canonical_json(record.model_dump(mode="json"))
     write_whole(run.folder / BOOTS / f"{record.id}.json", data)
 
@@ -210,5 +211,5 @@ def _abort_running(run: Run) -> None:
         if record.ended == "running":
             reason = "the runner ended while this boot ran"
             aborted = record.model_copy(update={"ended": "aborted", "ended_reason": reason})
-            _write_record(run, aborted)
+            write_record(run, aborted)
             run.journal.write("boot-aborted", planned=record.planned, boot=record.id)
