@@ -24,7 +24,7 @@ from runner.report import write_folder
 
 SEED = bytes(range(32))
 LAYERS = ("model.layers.1.mlp.experts", "model.layers.2.mlp.experts")
-START = datetime(2026, 12, 1, 9, 0, tzinfo=UTC)
+START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 
 
 def digest_of(text: str) -> str:

@@ -269,7 +269,7 @@ def passed_self_test(predicate: dict[str, Any], record: dict[str, Any]) -> None:
 
 
 def before_the_intent(predicate: dict[str, Any], record: dict[str, Any]) -> None:
-    predicate["started_at"] = "2026-12-01T08:00:00Z"
+    predicate["started_at"] = "2026-11-02T08:00:00Z"
 
 
 def unknown_gate_version(predicate: dict[str, Any], record: dict[str, Any]) -> None:
