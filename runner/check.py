@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from fractions import Fraction
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from runner.errors import InputError
 from runner.gates.registry import gate
-from runner.model.order import GateOrder, KernelOrder, WorkOrder
+from runner.model.order import GateOrder, KernelOrder, WorkOrder, load_order
 from runner.model.seat import SeatManifest
 from runner.plan_windows import MAKERS, NEEDS_CANDIDATE
+from runner.stats import supports
+from runner.steps.seats import load_manifest
+from runner.yaml_strict import Mark, read
 
-FAMILY_ERROR = Fraction(1, 20)
-"""Error shared by an order's primary metrics: k metrics and n pairs need 2^(1−n) ≤ 0.05 / k."""
 _MINIMUM_BLOCK_BOOTS = 2
 
 
@@ -27,6 +28,27 @@ class Fault:
     path: tuple[str | int, ...]
     """Field of the order."""
     message: str
+
+
+@dataclass(frozen=True)
+class PlacedFault:
+    """A fault and where it was written."""
+
+    place: Mark
+    fault: Fault
+
+    def __str__(self) -> str:
+        return f"{self.place}: {'.'.join(map(str, self.fault.path))}: {self.fault.message}"
+
+
+def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
+    """Faults of one order on its seat (or on ``seat``). Raises InputError where the order cannot be read at all."""
+    order = load_order(path).order
+    if not isinstance(order, KernelOrder | GateOrder):
+        return ()
+    document = read(path)
+    faults = check(order, load_manifest(seat or order.target.seat))
+    return tuple(PlacedFault(document.locate(fault.path), fault) for fault in faults)
 
 
 def check(order: WorkOrder, manifest: SeatManifest) -> tuple[Fault, ...]:
@@ -65,8 +87,8 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
     if "speed" not in names:
         yield Fault(("primary",), "a primary metric without the gate speed decides nothing")
     metrics = 1 + len(primary.secondary)
-    if primary.pairs < 1 or Fraction(2, 2**primary.pairs) > FAMILY_ERROR / metrics:
-        needed = next(pairs for pairs in range(1, 64) if Fraction(2, 2**pairs) <= FAMILY_ERROR / metrics)
+    if not supports(metrics, primary.pairs):
+        needed = next(pairs for pairs in range(1, 64) if supports(metrics, pairs))
         yield Fault(
             ("primary", "pairs"),
             f"{primary.pairs} pairs cover the median with 1 − 2^(1−{primary.pairs}); "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from runner.digest import sha256_json
 from runner.errors import InputError
 from runner.gates.registry import gate
@@ -9,7 +11,7 @@ from runner.gates.registry import source_digest as gate_digest
 from runner.model.order import GateOrder, GateRequest, KernelOrder, OrderFile
 from runner.model.plan import Plan, PlannedGate, PlannedWindow
 from runner.model.seat import SeatManifest
-from runner.plan_layout import BOOT_ORDER, DESK, Layout
+from runner.plan_layout import BOOT_ORDER, INCUMBENT_ONLY, NO_READBACK, Layout
 from runner.plan_windows import MAKERS, Made
 from serve.instruments.registry import instrument, parse
 from serve.instruments.registry import source_digest as instrument_digest
@@ -40,7 +42,7 @@ def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, st
     """
     order = runnable(file)
     layout = layout_of(order, manifest)
-    made = [(request, _make(layout, request)) for request in order.gates]
+    made = _placed(layout, [(request, _make(layout, request)) for request in order.gates])
     windows = _in_boot_order([window for _, part in made for window in part.own])
     boots = tuple(layout.boot(name) for name in BOOT_ORDER if any(window.boot == name for window in windows))
     gates = tuple(
@@ -78,18 +80,35 @@ def _make(layout: Layout, request: GateRequest) -> Made:
     return MAKERS[request.name](layout, request)
 
 
+def _placed(layout: Layout, made: list[tuple[GateRequest, Made]]) -> list[tuple[GateRequest, Made]]:
+    """Windows that belong to every boot, now that the boots are known."""
+    named = {window.boot for _, part in made for window in part.own}
+    used = [name for name in BOOT_ORDER if name in named] or [INCUMBENT_ONLY]
+    placed = []
+    for request, part in made:
+        everywhere = tuple(
+            layout.window(f"{request.name}-{boot}", boot, part.in_every_boot, "none", {}, seconds=1)
+            for boot in used
+            if part.in_every_boot and boot not in NO_READBACK
+        )
+        placed.append((request, replace(part, own=part.own + everywhere)))
+    return placed
+
+
 def _in_boot_order(windows: list[PlannedWindow]) -> tuple[PlannedWindow, ...]:
-    """Windows by boot; inside a boot the speed blocks last, when the engine is warm."""
+    """Windows by boot; inside a boot the live readback first and the speed blocks last, when the engine is warm."""
+    rank = {"resolved": 0, "speed": 2}
     return tuple(
-        sorted(windows, key=lambda window: (BOOT_ORDER.index(window.boot), window.instrument.startswith("speed@")))
+        sorted(
+            windows,
+            key=lambda window: (BOOT_ORDER.index(window.boot), rank.get(parse(window.instrument)[0], 1)),
+        )
     )
 
 
 def _reads(part: Made, windows: tuple[PlannedWindow, ...]) -> tuple[str, ...]:
-    if part.reads_every == "candidate":
+    if part.reads_every_candidate_window:
         return tuple(window.id for window in windows if not window.control)
-    if part.reads_every == "boot":
-        return tuple(window.id for window in windows if window.boot != DESK)
     return tuple(window.id for window in part.own)
 
 

@@ -21,7 +21,9 @@ INCUMBENT_ONLY, CANDIDATE_ONLY, FORCING, ONE_ROW, DESK = (
 SHARED = ("shared-a", "shared-b")
 KNOCK_OUTS = ("knock-out-decline", "knock-out-zero")
 BOOT_ORDER = (DESK, INCUMBENT_ONLY, *SHARED, CANDIDATE_ONLY, FORCING, ONE_ROW, *KNOCK_OUTS)
-FORCING_ARGUMENTS: dict[str, JsonValue] = {"logits_processors": "serve.plugin.force:ForceIds"}
+NO_READBACK = frozenset({DESK, KNOCK_OUTS[0]})
+"""Boots without a live engine to read back: the desk, and the one that strict has to refuse."""
+FORCING_ARGUMENTS: dict[str, JsonValue] = {"logits_processors": "serve.witness.force:Force"}
 """Engine arguments that bring the logits processor which forces the next token."""
 ONE_ROW_ARGUMENTS: dict[str, JsonValue] = {"max_num_batched_tokens": 1, "max_num_seqs": 1}
 WIDE = 65

@@ -30,8 +30,9 @@ class Made:
     """A gate's own windows, and those of others it reads too."""
 
     own: tuple[PlannedWindow, ...] = ()
-    reads_every: str = ""
-    """``candidate``: also every window that is no control; ``boot``: every window of an engine boot."""
+    reads_every_candidate_window: bool = False
+    in_every_boot: str = ""
+    """Instrument of a window that every engine boot of the plan opens first."""
 
 
 Maker = Callable[[Layout, GateRequest], Made]
@@ -161,10 +162,11 @@ def _knock_out(layout: Layout, request: GateRequest) -> Made:
         "tokens": amount(request, "tokens", 64),
     }
     seconds = amount(request, "window_seconds", 3)
+    # The library that declines is switched on from the start; the one that writes zeros is compared with the incumbent.
+    arms = zip(KNOCK_OUTS, ("candidate", "none"), strict=True)
     return Made(
         tuple(
-            layout.window(name, name, f"{name}@1", "none", arguments, seconds=seconds, control=True)
-            for name in KNOCK_OUTS
+            layout.window(name, name, f"{name}@1", arm, arguments, seconds=seconds, control=True) for name, arm in arms
         )
     )
 
@@ -186,11 +188,16 @@ def _restore(layout: Layout, request: GateRequest) -> Made:
 
 
 def _engaged(layout: Layout, request: GateRequest) -> Made:
-    return Made(reads_every="candidate")
+    arguments: dict[str, JsonValue] = {
+        "prompt_tokens": amount(request, "prompt_tokens", 96),
+        "tokens": amount(request, "tokens", 16),
+    }
+    window = layout.window("engaged", CANDIDATE_ONLY, "engaged@1", "candidate", arguments, seconds=1)
+    return Made((window,), reads_every_candidate_window=True)
 
 
 def _resolved(layout: Layout, request: GateRequest) -> Made:
-    return Made(reads_every="boot")
+    return Made(in_every_boot="resolved@1")
 
 
 MAKERS: dict[str, Maker] = {

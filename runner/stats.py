@@ -1,8 +1,8 @@
-"""The statistics that verdicts rest on. Pure, standard library only; every function is exact for the data it is given.
+"""The statistics that verdicts rest on. Pure, standard library only, exact for the data given.
 
-A pair is one quad of blocks (ABBA or BAAB); its value is the log-ratio of the two arms' rates. Nothing is assumed of the
-noise but independence between pairs: the interval of the median is the range between two order statistics, whose coverage
-follows from the binomial distribution alone (H. A. David and H. N. Nagaraja, *Order Statistics*, section 7.1).
+A pair is one quad of blocks (ABBA or BAAB); its value is the log-ratio of the two arms' rates. Nothing is assumed of
+the noise but independence between pairs: the interval of the median is the range between two order statistics, whose
+coverage follows from the binomial distribution alone (David and Nagaraja, *Order Statistics*, section 7.1).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def median_interval(values: Sequence[float], coverage: float = 1.0) -> Interval:
 
 
 def compare(pairs: Sequence[float], margin: float) -> Comparison:
-    """FASTER above +margin, SLOWER below −margin, SAME inside ±margin, else UNRESOLVED; the interval is the whole range."""
+    """FASTER above +margin, SLOWER below −margin, SAME inside ±margin, else UNRESOLVED; the whole range decides."""
     interval = median_interval(pairs)
     outcome: Outcome = "UNRESOLVED"
     if interval.low > margin:
@@ -141,7 +141,10 @@ def mcnemar(lost: int, won: int) -> float:
 
 
 def tail(rates_by_boot: Mapping[str, Sequence[float]], limit: float) -> Tail:
-    """Slow-mode report: boots whose median rate is below ``limit`` times the fastest boot's. Raises ValueError if empty."""
+    """Slow-mode report: boots whose median rate is below ``limit`` times the fastest boot's.
+
+    Raises ValueError where there is no rate at all.
+    """
     medians = {boot: median(rates) for boot, rates in rates_by_boot.items() if rates}
     if not medians:
         raise ValueError("no rates, no tail report")
@@ -181,8 +184,8 @@ def chances(pairs: int, margin: float, effect: float, sigma: float) -> Chances:
 def noninferiority_power(documents: int, margin: float, shift: float, sigma: float, coverage: float) -> float:
     """Probability that the worst end lies inside the margin for normal document deltas around ``shift``.
 
-    The high end is x_(n+1−k), so the event is that at least n+1−k documents lie at or below the margin. Its complement at
-    shift 0 is the gate's false-fail rate; its value at shift = margin the false-pass rate.
+    The high end is x_(n+1−k), so the event is that at least n+1−k documents lie at or below the margin. Its complement
+    at shift 0 is the gate's false-fail rate; its value at shift = margin the false-pass rate.
     """
     inside = NormalDist(shift, sigma).cdf(margin) if sigma > 0 else float(shift <= margin)
     rank, _ = interval_rank(documents, coverage)

@@ -8,7 +8,7 @@ from pathlib import Path
 from carve_kernels.build import build as build_library
 
 from runner.digest import sha256_file, sha256_tree
-from runner.model.order import KernelOrder
+from runner.model.order import KernelOrder, WorkOrder
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS
 from runner.steps.state import Built, Run
@@ -19,13 +19,12 @@ GRADERS = ("runner", "serve", "recipe")
 
 def build(run: Run) -> Run:
     """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words."""
-    built = build_libraries(wanted(run), native=run.manifest.adapter != "fake")
+    built = build_libraries(wanted(run.order.order), native=run.manifest.adapter != "fake")
     return replace(run, built=Built(built, subjects_of(built)))
 
 
-def wanted(run: Run) -> tuple[str, ...]:
-    """Variants that a native seat needs for this order."""
-    order = run.order.order
+def wanted(order: WorkOrder) -> tuple[str, ...]:
+    """Variants whose libraries this order needs."""
     if not isinstance(order, KernelOrder):
         return ("incumbent",)
     candidate = order.candidate
@@ -35,7 +34,9 @@ def wanted(run: Run) -> tuple[str, ...]:
 
 def build_libraries(variants: tuple[str, ...], *, native: bool) -> dict[str, Path]:
     """Library of each variant; the fake seat brings its variants itself and names them."""
-    return {variant: build_library(variant) if native else Path(variant) for variant in variants}
+    if not native:
+        return {variant: Path(variant) for variant in variants}
+    return {variant: build_library(variant) for variant in variants}
 
 
 def subjects_of(libraries: dict[str, Path]) -> dict[str, str]:

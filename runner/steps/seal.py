@@ -15,7 +15,7 @@ from runner.files import write_whole
 from runner.model.plan import Plan
 from runner.model.run import Intent
 from runner.model.statement import SignedIntent
-from runner.plan import compile_plan, plan_digest
+from runner.plan import compile_plan, plan_digest, seconds_of
 from runner.steps.state import Run, Sealed
 
 KEY_NAME = "runner"
@@ -40,6 +40,7 @@ def seal(run: Run) -> Run:
         _unchanged(Plan.model_validate_json(path.read_bytes()), plan)
     else:
         write_whole(path, canonical_json(plan.model_dump(mode="json")))
+    run.progress.expect(seconds_of(plan))
     return replace(run, seal=Sealed(plan, digest, seed, _intent(run, plan, digest)))
 
 

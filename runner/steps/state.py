@@ -20,6 +20,10 @@ from runner.steps.journal import Journal
 class Progress(Protocol):
     """Where a person watches."""
 
+    def expect(self, seconds: int) -> None:
+        """The whole will take about this long."""
+        ...
+
     def begin(self, what: str, seconds: int) -> None:
         """Something of about ``seconds`` starts."""
         ...
@@ -31,6 +35,9 @@ class Progress(Protocol):
 
 class Silent:
     """Nobody watches."""
+
+    def expect(self, seconds: int) -> None:
+        """Nothing."""
 
     def begin(self, what: str, seconds: int) -> None:
         """Nothing."""

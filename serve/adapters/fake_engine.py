@@ -42,7 +42,7 @@ class Engine:
         self.strict = int(environment.get("CARVE_STRICT", "0"))
         self.name = str(configuration["served_model_name"])
         self.limit = int(configuration["max_model_len"])
-        variant = environment.get("CARVE_VARIANT", "incumbent")
+        variant = self.variant = environment.get("CARVE_VARIANT", "incumbent")
         if variant != "incumbent" and variant not in self.libraries:
             raise SystemExit(f"carve: variant {variant} is not ready: no library")
         self.ranks = Ranks(
@@ -62,7 +62,8 @@ class Engine:
 
     def resolved(self) -> dict[str, Any]:
         """The live configuration, flat."""
-        return self.configuration | {"strict": self.strict, "layers": len(LAYERS), "distribution": DISTRIBUTION}
+        own = {"strict": self.strict, "layers": len(LAYERS), "distribution": DISTRIBUTION}
+        return self.configuration | own | {"variant": self.variant}
 
     def call(self, method: str, arguments: dict[str, Any]) -> list[Any]:
         """One witness call between two steps. Raises ValueError for an unknown method or bad arguments."""

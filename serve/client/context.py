@@ -5,26 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
 
+from runner.draw import Draw
 from runner.errors import InputError
 from runner.model.plan import PlannedWindow
 from runner.model.seat import SeatManifest
 from serve.seat import Boot
-
-T = TypeVar("T")
-
-
-class Draws(Protocol):
-    """What drivers need of ``runner.draw.Draw``: every answer is a function of the sealed seed, the plan and a label."""
-
-    def integer(self, label: str, below: int) -> int:
-        """Uniform in ``0 .. below - 1``."""
-        ...
-
-    def permutation(self, label: str, count: int) -> list[int]:
-        """``0 .. count - 1`` in drawn order."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -34,7 +20,7 @@ class WindowContext:
     window: PlannedWindow
     boot: Boot
     manifest: SeatManifest
-    draw: Draws
+    draw: Draw
     pools: Path
     """Folder with ``en.jsonl``, ``ja.jsonl`` and ``code.jsonl``."""
     variant: str

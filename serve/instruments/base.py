@@ -8,7 +8,9 @@ from typing import Protocol
 from runner.digest import canonical_json, sha256_bytes
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
-from runner.model.sample import Sample
+from runner.model.sample import Measure, Sample
+from serve.instruments.engagement import differences
+from serve.instruments.machine import disturbed
 
 
 class Instrument(Protocol):
@@ -40,3 +42,20 @@ def evidence_bytes(evidence: Evidence) -> bytes:
 def evidence_digest(evidence: Evidence) -> str:
     """SHA-256 of :func:`evidence_bytes`."""
     return sha256_bytes(evidence_bytes(evidence))
+
+
+def sample(evidence: Sequence[Evidence], measure: Measure, faults: Sequence[str] = ()) -> Sample:
+    """The sample around a measure: engagement and machine state are those of the window's own evidence, the first."""
+    own = evidence[0]
+    engagement, counter_faults = differences(own)
+    return Sample(
+        window=own.window,
+        boot=own.boot,
+        instrument=own.instrument,
+        variant=own.variant,
+        evidence=tuple(evidence_digest(one) for one in evidence),
+        measure=measure,
+        engagement=engagement,
+        disturbed=disturbed(own),
+        faults=(*faults, *counter_faults),
+    )

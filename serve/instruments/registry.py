@@ -2,14 +2,60 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from runner.digest import sha256_file
+from runner.digest import sha256_tree
 from runner.errors import InputError
+from serve.instruments import (
+    engaged,
+    finish,
+    kld,
+    knock_out_decline,
+    knock_out_zero,
+    kv_window,
+    needle,
+    pack,
+    parity,
+    perturbation,
+    ppl_decode,
+    ppl_prefill,
+    resolved,
+    restore,
+    speed,
+    watermark,
+)
 from serve.instruments.base import Instrument
 
-_INSTRUMENTS: tuple[Instrument, ...] = ()
+_INSTRUMENTS: tuple[Instrument, ...] = (
+    engaged,
+    finish,
+    kld,
+    knock_out_decline,
+    knock_out_zero,
+    kv_window,
+    needle,
+    pack,
+    parity,
+    perturbation,
+    ppl_decode,
+    ppl_prefill,
+    resolved,
+    restore,
+    speed,
+    watermark,
+)
+
+_SHARED = (
+    "answers",
+    "base",
+    "engagement",
+    "likelihood",
+    "machine",
+    "metrics",
+    "shift",
+    "streams",
+)
+"""Modules behind every instrument: a change there changes every digest."""
 
 
 def all_instruments() -> tuple[Instrument, ...]:
@@ -41,5 +87,7 @@ def instrument(name: str, version: int) -> Instrument:
 
 
 def source_digest(known: Instrument) -> str:
-    """SHA-256 of the instrument's source file."""
-    return sha256_file(Path(str(sys.modules[known.reduce.__module__].__file__)))
+    """Digest of the instrument's own source file and of the modules all instruments share."""
+    folder = Path(__file__).parent
+    own = folder / f"{known.NAME.replace('-', '_')}.py"
+    return sha256_tree(folder, [own, *(folder / f"{name}.py" for name in _SHARED)])

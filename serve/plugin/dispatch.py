@@ -31,10 +31,9 @@ def prepare() -> Witness:
     os.environ["CARVE_RANK"] = str(rank)
     witness = witnesses.install(Witness(os.environ, rank=rank, ranks=ranks, threads=torch.get_num_threads()))
     logger.info(
-        "carve canary: rank=%d of %d pid=%d variant=%s strict=%d libraries=%s threads=%d",
+        "carve: plugin ready on rank %d (of %d; variant %s, strict %d, libraries %s, threads %d)",
         rank,
         ranks,
-        os.getpid(),
         witness.variant,
         strict(),
         ",".join(sorted(witness.libraries)),
@@ -42,9 +41,9 @@ def prepare() -> Witness:
     )
     if strict() >= 1:
         for name, fault in witness.faults.items():
-            raise RefusedError(f"rank {rank}: variant {name} is not ready: {fault}")
+            raise RefusedError(strict(), f"variant {name} is not ready on rank {rank}: {fault}")
         if witness.variant not in witness.libraries:
-            raise RefusedError(f"rank {rank}: variant {witness.variant} is not ready: no library of that name")
+            raise RefusedError(strict(), f"variant {witness.variant} is not ready on rank {rank}: no such library")
     return witness
 
 
@@ -69,7 +68,9 @@ def check_ready(module: ExpertsModule) -> None:
     for variant in sorted(witness.libraries):
         _, reason = witness.run_experts(variant, module, x, ids, weights)
         if reason == "not-ready":
-            raise RefusedError(f"rank {witness.rank}: variant {variant} is not ready for {module.prefix}")
+            raise RefusedError(
+                strict(), f"variant {variant} is not ready on rank {witness.rank}, layer {module.prefix}"
+            )
 
 
 def routed_experts(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, layer: int) -> torch.Tensor:
@@ -82,8 +83,8 @@ def routed_experts(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, la
     out, reason = witness.run_experts(witness.variant, module, x32, ids32, weights32)
     if out is None:
         if strict() == 2 and reason not in allowed_declines():
-            asked = f"rank {witness.rank}: variant {witness.variant}"
-            raise RefusedError(f"{asked} declined {x.shape[0]} rows at {module.prefix}: {reason}")
+            where = f"rank {witness.rank}, layer {module.prefix}, rows {x.shape[0]}"
+            raise RefusedError(2, f"variant {witness.variant} declined on {where}: {reason}")
         out, reason = witness.run_experts(abi.INCUMBENT, module, x32, ids32, weights32)
         if out is None:
             raise RuntimeError(f"the incumbent declined {x.shape[0]} rows at {module.prefix}: {reason}")

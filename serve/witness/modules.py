@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from carve_kernels.library import ABI_VERSION, CExpert, CMatrix, LinearCall, MoeCall
+from carve_kernels.parallel import Parallel
 
 from serve.witness import abi
 
@@ -43,9 +45,9 @@ class Matrix:
         """K, from the trellis itself."""
         return int(self.trellis.shape[2]) // TILE
 
-    def native(self) -> abi.Matrix:
+    def native(self) -> CMatrix:
         """The C view; valid while this object lives."""
-        return abi.Matrix(
+        return CMatrix(
             self.trellis.data_ptr(),
             self.suh.data_ptr(),
             self.svh.data_ptr(),
@@ -71,18 +73,16 @@ class ExpertsModule:
         *,
         topk: int,
         limit: float,
-        parallel: abi.Parallel,
+        parallel: Parallel,
     ) -> None:
         self.prefix = prefix
         self.index = index
         self.experts = tuple(experts)
         self.hidden = experts[0][0].in_features
-        self.table = (abi.Expert * len(experts))(
-            *(abi.Expert(*(matrix.native() for matrix in expert)) for expert in experts)
-        )
+        self.table = (CExpert * len(experts))(*(CExpert(*(matrix.native() for matrix in expert)) for expert in experts))
         self._replaced: dict[tuple[int, str], torch.Tensor] = {}
-        self.call = abi.MoeCall(
-            abi_version=abi.ABI_VERSION,
+        self.call = MoeCall(
+            abi_version=ABI_VERSION,
             layer=index,
             hidden=self.hidden,
             intermediate=experts[0][0].out_features,
@@ -121,13 +121,13 @@ class ExpertsModule:
 class LinearModule:
     """One linear module on this rank; a merged module holds several matrices side by side."""
 
-    def __init__(self, prefix: str, index: int, matrices: Sequence[Matrix], *, parallel: abi.Parallel) -> None:
+    def __init__(self, prefix: str, index: int, matrices: Sequence[Matrix], *, parallel: Parallel) -> None:
         self.prefix = prefix
         self.index = index
         self.matrices = tuple(matrices)
         self.widths = tuple(matrix.out_features for matrix in matrices)
-        self.table = (abi.Matrix * len(matrices))(*(matrix.native() for matrix in matrices))
-        self.calls = (abi.LinearCall * len(matrices))()
+        self.table = (CMatrix * len(matrices))(*(matrix.native() for matrix in matrices))
+        self.calls = (LinearCall * len(matrices))()
         for call, native in zip(self.calls, self.table, strict=True):
             call.matrix = ctypes.pointer(native)
             call.parallel = ctypes.pointer(parallel)

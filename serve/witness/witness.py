@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
@@ -10,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
+from carve_kernels.library import DECLINES, MAX_LAYERS, CLayerCounters
+from carve_kernels.parallel import host, single
 
 from runner.model.evidence import CounterRow, DeclineRow, RankCounters
 from serve.witness import abi
@@ -19,7 +20,16 @@ from serve.witness.modules import PROJECTIONS, ExpertsModule, LinearModule, Matr
 class RefusedError(RuntimeError):
     """Strict mode ends the engine; the adapter finds the reason by ``MARK`` in the engine's output."""
 
-    MARK = "carve refuses: "
+    MARK = "carve strict "
+
+    def __init__(self, level: int, reason: str) -> None:
+        super().__init__(f"{self.MARK}{level}: {reason}")
+
+
+class ArgumentError(ValueError):
+    """An argument of a witness call does not fit this engine; ``MARK`` survives the engine's own wrapping."""
+
+    MARK = "carve argument: "
 
     def __init__(self, reason: str) -> None:
         super().__init__(self.MARK + reason)
@@ -38,7 +48,7 @@ class Witness:
         self.linears: list[LinearModule] = []
         self._payload: dict[str, bytes] = {}
         self._native = abi.NativeWitness(Path(environment["CARVE_WITNESS_LIBRARY"]))
-        self._parallel = _host_threads(threads)
+        self._parallel = host(threads) if threads > 1 else single()
         self._numbers: dict[str, int] = {}
         for number, (name, path) in enumerate(sorted(json.loads(environment["CARVE_LIBRARIES"]).items())):
             self._numbers[name] = number
@@ -50,9 +60,8 @@ class Witness:
             self.libraries[name] = library
             self._native.set(number, library.moe, library.linear)
         if abi.INCUMBENT not in self.libraries:
-            raise RefusedError(
-                f"no incumbent library: {self.faults.get(abi.INCUMBENT, 'not named in CARVE_LIBRARIES')}"
-            )
+            fault = self.faults.get(abi.INCUMBENT, "not named in CARVE_LIBRARIES")
+            raise RuntimeError(f"no incumbent library: {fault}")
 
     # Registration, while the model loads
 
@@ -109,17 +118,15 @@ class Witness:
         out = torch.empty_like(x)
         module.point(x, ids, weights, out)
         number = self._numbers.get(variant)
-        status = self._native.moe(number, module.address) if number is not None else 6
-        return (out, "") if status == abi.OK else (None, abi.REASONS[status])
+        status = self._native.moe(number, module.address) if number is not None else DECLINES.index("not-ready")
+        return (out, "") if status == abi.OK else (None, DECLINES[status])
 
     def run_linear(self, module: LinearModule, x: torch.Tensor) -> torch.Tensor:
         """One counted call of the incumbent: float32 [rows, in] contiguous to float32 [rows, out]."""
         outs = module.outputs(x)
         status = self._native.linear(self._numbers[abi.INCUMBENT], module.index, len(module.matrices), module.address)
         if status != abi.OK:
-            raise RuntimeError(
-                f"the incumbent cannot run {module.prefix} with {x.shape[0]} rows: {abi.REASONS[status]}"
-            )
+            raise RuntimeError(f"the incumbent cannot run {module.prefix} with {x.shape[0]} rows: {DECLINES[status]}")
         return outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)
 
     # Reading back
@@ -132,14 +139,14 @@ class Witness:
         for variant, number in self._numbers.items():
             witness += self._rows("routed_experts", variant, self._expert_prefix, self._native.experts(number))
             witness += self._rows("linear", variant, self._linear_prefix, self._native.linears(number))
-            for reason, name in abi.REASONS.items():
+            for reason, name in enumerate(DECLINES[1:], start=1):
                 declines += [
                     DeclineRow(
                         variant=variant,
                         layer=self._expert_prefix(layer),
                         reason=name,
                         count=counted.launches,
-                        rows=counted.histogram(),
+                        rows=abi.histogram(counted),
                     )
                     for layer, counted in self._native.declines(number, reason)
                 ]
@@ -154,12 +161,18 @@ class Witness:
             declines=tuple(declines),
         )
 
+    def switch(self, variant: str) -> None:
+        """Run routed experts with this variant from the next call on. Raises ArgumentError for one not loaded."""
+        if variant not in self.libraries:
+            raise ArgumentError(f"no library for variant {variant!r}; loaded: {sorted(self.libraries)}")
+        self.variant = variant
+
     def find_experts(self, prefix: str) -> ExpertsModule:
-        """The routed experts of a module prefix. Raises ValueError for an unknown one."""
+        """The routed experts of a module prefix. Raises ArgumentError for an unknown one."""
         for module in self.experts:
             if module.prefix == prefix:
                 return module
-        raise ValueError(f"no routed experts at {prefix!r}; known: {[module.prefix for module in self.experts]}")
+        raise ArgumentError(f"no routed experts at {prefix!r}; known: {[module.prefix for module in self.experts]}")
 
     def _expert_prefix(self, layer: int) -> str:
         return self.experts[layer].prefix
@@ -169,7 +182,7 @@ class Witness:
 
     @staticmethod
     def _rows(
-        op: str, variant: str, prefix: Callable[[int], str], counted: Iterable[tuple[int, abi.LayerCounters]]
+        op: str, variant: str, prefix: Callable[[int], str], counted: Iterable[tuple[int, CLayerCounters]]
     ) -> list[CounterRow]:
         return [
             CounterRow.model_validate(
@@ -178,7 +191,7 @@ class Witness:
                     "variant": variant,
                     "layer": prefix(layer),
                     "launches": counters.launches,
-                    "rows": counters.histogram(),
+                    "rows": abi.histogram(counters),
                 }
             )
             for layer, counters in counted
@@ -186,21 +199,9 @@ class Witness:
 
     @staticmethod
     def _index(modules: Sequence[object]) -> int:
-        if len(modules) >= abi.MAX_LAYERS:
-            raise RuntimeError(f"more than {abi.MAX_LAYERS} modules of one kind; the counters hold no more")
+        if len(modules) >= MAX_LAYERS:
+            raise RuntimeError(f"more than {MAX_LAYERS} modules of one kind; the counters hold no more")
         return len(modules)
-
-
-def _host_threads(threads: int) -> abi.Parallel:
-    """The engine's own libgomp, found by its soname among what is already loaded, so that no second pool spins."""
-    if threads <= 1:
-        return abi.Parallel(None, None, 1)
-    gomp = ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD)
-    return abi.Parallel(
-        ctypes.cast(gomp.GOMP_parallel, ctypes.c_void_p).value,
-        ctypes.cast(gomp.omp_get_thread_num, ctypes.c_void_p).value,
-        threads,
-    )
 
 
 _current: list[Witness] = []

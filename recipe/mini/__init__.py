@@ -1,0 +1,1 @@
+"""How the small pack was made: corpus, tokenizer, needles, model, training and baking."""

@@ -1,0 +1,94 @@
+"""Write an EXL3 pack: one safetensors file a layer, an index, and a configuration that says what the headers say."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from carve_kernels.exl3 import pack_format
+from carve_kernels.exl3.codebook import Codebook
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from runner.errors import StateError
+
+Tensors = Mapping[str, NDArray[Any]]
+
+INDEX = "model.safetensors.index.json"
+
+
+def shard_name(number: int, count: int) -> str:
+    """Name of shard ``number`` (from 1) of ``count``, as Hugging Face writes it."""
+    return f"model-{number:05}-of-{count:05}.safetensors"
+
+
+def write_shard(path: Path, tensors: Tensors) -> None:
+    """Write one safetensors file; it appears under its name only when it is complete."""
+    partial = path.with_name(f".{path.name}.partial")
+    save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, partial, {"format": "pt"})
+    partial.chmod(0o644)
+    partial.replace(path)
+
+
+def write_index(folder: Path, shards: Mapping[str, Tensors]) -> None:
+    """Write the index of ``shards`` (file name to its tensors)."""
+    where = {name: file for file, tensors in shards.items() for name in tensors}
+    total = sum(int(array.nbytes) for tensors in shards.values() for array in tensors.values())
+    write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write JSON for people to read, with a final newline."""
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def quantization_config(tensors: Iterable[tuple[str, tuple[int, ...]]], codebook: Codebook) -> dict[str, Any]:
+    """The ``quantization_config`` of a pack, from the names and shapes of all its tensors.
+
+    ``bits`` is the mean over coded weights; ``tensor_storage`` names each coded module with its own bits.
+    """
+    coded = {name.removesuffix(".trellis"): shape for name, shape in tensors if name.endswith(".trellis")}
+    storage = {
+        module: {"quant_format": "exl3", "bits_per_weight": shape[2] // 16, "codebook": codebook.value}
+        for module, shape in sorted(coded.items())
+    }
+    weights = {module: shape[0] * shape[1] * 256 for module, shape in coded.items()}
+    bits = sum(weights[module] * coded[module][2] // 16 for module in coded) / max(1, sum(weights.values()))
+    found = {"quant_method": "exl3", "bits": round(bits, 4), "codebook": codebook.value, "tensor_storage": storage}
+    if codebook in pack_format.MARKERS:
+        found["codebook_marker"] = pack_format.MARKERS[codebook]
+    return found
+
+
+def partial_folder(folder: Path) -> Path:
+    """Where a pack is built before it takes its name: a hidden neighbour, so that renaming stays on one disk."""
+    return folder.with_name(f".{folder.name}.partial")
+
+
+def publish(partial: Path, folder: Path) -> None:
+    """Give a finished pack its name; StateError where something already bears it."""
+    if folder.exists():
+        raise StateError(
+            "the pack exists already",
+            where=str(folder),
+            expected="a name that is free",
+            found="a file or folder",
+            next_step=f"choose another name or remove it; the new pack is complete in {partial}",
+        )
+    for file in sorted(partial.iterdir()):
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+    partial.replace(folder)
+
+
+def fresh(folder: Path) -> Path:
+    """An empty folder to build in."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    return folder
