@@ -130,6 +130,7 @@ def make_plan(*, order: str, order_text: str, seat: str, margin_percent: str, pa
         seat_digest=digest_of(seat),
         subjects={"pack.header": digest_of("header"), "pack.payload": digest_of("payload")},
         instruments={"rate@1": digest_of("instrument")},
+        variants={"incumbent": "incumbent", "candidate": "lna2"},
         pairing="block",
         pairs=pairs,
         seed_commitment=commitment(SEED),
