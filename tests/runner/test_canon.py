@@ -17,6 +17,7 @@ from runner.attest.statement import sign
 from runner.attest.trust import load_trust, repository_file, signer_line, trust_key, user_file
 from runner.decide import Desk
 from runner.errors import CarveError, InputError, TrustError
+from runner.gates.registry import Withdrawn
 from runner.model.adoption import Observation
 from runner.model.boot import Label
 from runner.paths import source_root
@@ -303,6 +304,17 @@ def test_an_expired_key_decides_nothing_more_but_what_it_decided_stands(
     assert "Run r1" in section(text_of(published), "Standing")
     with pytest.raises(TrustError, match="was not valid"):
         decide.reject(desk(published, demo_adopter, 3), "r1", "late")
+
+
+def test_what_rests_on_a_withdrawn_gate_no_longer_counts(
+    published: Path, demo_adopter: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide.adopt(desk(published, demo_adopter, 1), "r1", "good")
+    gone = Withdrawn(gate="rate", version=1, date="2026-11-20", reason="averaged warm-up blocks")
+    monkeypatch.setattr("runner.judge.withdrawn", lambda: (gone,))
+    text = text_of(published)
+    assert "Run r1" not in section(text, "Standing")
+    assert "rate@1 was withdrawn (2026-11-20, averaged" in section(text, "Adoptions that do not count")
 
 
 def test_an_empty_repository_has_a_canon_too(workspace: Path) -> None:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from runner.attest.keys import PrivateKey
 from runner.commands import decisions, evidence
 from runner.errors import InputError, TrustError
+from runner.gates.registry import Withdrawn
 from runner.paths import source_root
 from tests.runner.records import START, announce, make_run, publish
 
@@ -93,6 +94,12 @@ def test_verify_with_a_file_of_signers_and_a_named_workspace(
     assert "intent is missing" in call("verify", folder, "--allowed-signers", signers, code=3)
 
 
+def test_a_withdrawn_gate_is_said_and_still_verifies(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Withdrawn(gate="rate", version=1, date="2026-11-20", reason="averaged warm-up blocks")
+    monkeypatch.setattr("runner.judge.withdrawn", lambda: (gone,))
+    assert "withdrawn since: rate@1: 2026-11-20, averaged" in call("verify", here / "reports/mini-lna2/r0")
+
+
 def test_verify_of_nothing_is_an_input_error(here: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no report here"):
@@ -119,8 +126,8 @@ def test_the_commands_import_nothing_but_typer() -> None:
     script = (
         "import sys, typer; before = set(sys.modules);"
         "from runner.commands import decisions, evidence;"
-        "foreign = {name.split('.')[0] for name in set(sys.modules) - before};"
-        "print(sorted(foreign - {'runner', '__future__'}))"
+        "foreign = {name.split('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names;"
+        "print(sorted(foreign - {'runner'}))"
     )
     command = [sys.executable, "-c", script]
     result = subprocess.run(command, cwd=source_root(), check=True, capture_output=True, text=True)
