@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -26,3 +27,10 @@ class Record(BaseModel):
     """Frozen, closed, documented by the string under each field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def decimal_text(value: float) -> str:
+    """A finite number as :data:`DecimalText` with twelve significant digits. Raises ValueError for NaN or infinity."""
+    if not isfinite(value):
+        raise ValueError(f"{value} is no decimal number")
+    return format(value, ".12g").replace("e+", "e")

@@ -50,6 +50,7 @@ class PlannedWindow(Record):
     control: bool
     """A control window never enters the candidate and proves nothing about it."""
     expects: tuple[Expectation, ...]
+    """Of a drawn window: as if the candidate were drawn; where the incumbent is drawn, every row is the incumbent's."""
     arguments: dict[str, JsonValue]
     seconds: int
 
@@ -76,6 +77,8 @@ class Plan(Record):
     """Digests known before the run: pack headers and payload, libraries, source trees, engine distribution."""
     instruments: dict[str, Digest]
     """``name@version`` of each instrument and gate used and the digest of its source file."""
+    variants: dict[Arm, Slug] = {}
+    """The variant behind each arm; an A/A plan has the same one twice."""
     pairing: Literal["block", "boot", "none"]
     pairs: int
     seed_commitment: Digest

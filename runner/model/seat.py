@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import JsonValue
-
 from runner.model.base import DecimalText, Record, Slug
+from runner.model.scalars import Free, Whole
 
 
 class Noise(Record):
@@ -41,16 +40,16 @@ class SeatManifest(Record):
     pack: str
     """Folder of the served pack relative to the checkout, or ``generate:<recipe module>:<arguments>``."""
     served_name: Slug
-    tensor_parallel: int
-    arguments: dict[str, JsonValue]
+    tensor_parallel: Whole
+    arguments: dict[str, Free]
     """Engine arguments, also the source of the requested = resolved comparison."""
     environment: dict[str, str]
     """The engine's whole environment apart from PATH, HOME, TMPDIR and the witness's own variables."""
-    request_options: dict[str, JsonValue] = {}
+    request_options: dict[str, Free] = {}
     """Merged into every request, for example ``chat_template_kwargs``."""
-    boot_seconds: int
-    boot_timeout_seconds: int
-    max_model_len: int
-    kv_block_tokens: int
+    boot_seconds: Whole
+    boot_timeout_seconds: Whole
+    max_model_len: Whole
+    kv_block_tokens: Whole
     noise: Noise
     limits: MachineLimits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from runner.model.base import Record, Slug
@@ -20,6 +21,13 @@ class Status(StrEnum):
     def exit_code(self) -> int:
         """0 pass, 1 a gate failed, 2 could not decide."""
         return {Status.PASS: 0, Status.FAIL: 1}.get(self, 2)
+
+
+def overall(statuses: Iterable[Status]) -> Status:
+    """One status for a whole report: FAIL decides, then INVALID, UNRESOLVED, NOT_RUN; no gate at all is NOT_RUN."""
+    seen = set(statuses)
+    order = (Status.FAIL, Status.INVALID, Status.UNRESOLVED, Status.NOT_RUN, Status.PASS)
+    return next((status for status in order if status in seen), Status.NOT_RUN)
 
 
 class Figure(Record):

@@ -1,0 +1,106 @@
+"""``evidence.tar.xz``: the committed extract of a run's raw evidence, the same bytes for the same files."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.digest import sha256_bytes
+from runner.errors import EvidenceError, TrustError
+
+_UNPACKED_LIMIT = 512 << 20
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What is kept and what is not."""
+
+    data: bytes
+    not_kept: tuple[str, ...]
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of the archive, or None where nothing is kept."""
+        return sha256_bytes(self.data) if self.data else None
+
+
+def _tar_xz(files: Mapping[str, bytes]) -> bytes:
+    """Sorted names, no times, no owners."""
+    if not files:
+        return b""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(files):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode, entry.mtime = len(files[name]), 0o644, 0
+            tar.addfile(entry, io.BytesIO(files[name]))
+    return lzma.compress(buffer.getvalue(), preset=6)
+
+
+def read_evidence(root: Path, digests: Mapping[str, str]) -> dict[str, bytes]:
+    """The run's evidence files. Raises EvidenceError where one is missing or not what was measured."""
+    files: dict[str, bytes] = {}
+    for name, digest in digests.items():
+        try:
+            files[name] = (root / name).read_bytes()
+        except OSError as error:
+            raise EvidenceError(
+                "an evidence file is missing", where=str(root / name), found=str(error.strerror)
+            ) from error
+        if sha256_bytes(files[name]) != digest:
+            raise EvidenceError(
+                "an evidence file has changed since it was measured",
+                where=str(root / name),
+                expected=digest,
+                found=sha256_bytes(files[name]),
+            )
+    return files
+
+
+def build(files: Mapping[str, bytes], limit: int) -> Archive:
+    """As many whole files as fit into ``limit`` bytes of archive; the largest are left out first."""
+    by_size = sorted(files, key=lambda name: (len(files[name]), name))
+    best, low, high = b"", 0, len(by_size)
+    while low < high:  # an archive of more files is a larger one: search for the most that fit
+        count = (low + high + 1) // 2
+        data = _tar_xz({name: files[name] for name in by_size[:count]})
+        if len(data) <= limit:
+            best, low = data, count
+        else:
+            high = count - 1
+    return Archive(best, tuple(sorted(by_size[low:])))
+
+
+def read(data: bytes, expected: Mapping[str, str], where: str) -> dict[str, bytes]:
+    """The kept files.
+
+    ``expected`` names exactly the files that must be there and their digests. Raises TrustError for anything else.
+    """
+    files: dict[str, bytes] = {}
+    room = _UNPACKED_LIMIT
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:xz") as tar:
+            for entry in tar:
+                room -= entry.size
+                stream = tar.extractfile(entry) if entry.isreg() and room >= 0 else None
+                if stream is None or entry.name not in expected or entry.name in files:
+                    raise TrustError(
+                        "something in the archive that does not belong there", where=where, found=entry.name
+                    )
+                files[entry.name] = stream.read()
+    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        raise TrustError("the evidence archive cannot be read", where=where, found=str(error)) from error
+    for name, digest in expected.items():
+        found = sha256_bytes(files[name]) if name in files else "nothing"
+        if found != digest:
+            raise TrustError(
+                "evidence is not what the report says", where=f"{where}, {name}", expected=digest, found=found
+            )
+    return files
+
+
+__all__ = ["Archive", "build", "read", "read_evidence"]

@@ -1,0 +1,141 @@
+"""DSSE v1 envelopes (github.com/secure-systems-lab/dsse) in one fixed serialisation.
+
+The signature covers the pre-authentication encoding of the payload's bytes. Verification is over those bytes first;
+only then are the same bytes parsed. The envelope around them is refused in any other spelling, so no byte of the file
+can change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import ValidationError
+
+from runner.attest.canonical import first_fault
+from runner.attest.keys import PrivateKey, PublicKey
+from runner.digest import canonical_json, sha256_bytes
+from runner.errors import TrustError
+from runner.model.base import Record
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+
+
+class _WireSignature(Record):
+    keyid: str
+    sig: str
+
+
+class _Wire(Record):
+    payload: str
+    payloadType: Literal["application/vnd.in-toto+json"]
+    signatures: tuple[_WireSignature, ...]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One signature of an envelope; the key id is only a hint until the key it names has verified it."""
+
+    key_id: str
+    value: bytes
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A parsed envelope, not yet verified."""
+
+    payload: bytes
+    signatures: tuple[Signature, ...]
+    digest: str
+    """SHA-256 of the envelope's own bytes: how other statements name it."""
+
+
+def pre_authentication(payload: bytes) -> bytes:
+    """``DSSEv1 SP LEN(type) SP type SP LEN(payload) SP payload``."""
+    return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
+
+
+def _serialise(payload: bytes, signatures: tuple[Signature, ...]) -> bytes:
+    return (
+        canonical_json(
+            {
+                "payload": base64.b64encode(payload).decode(),
+                "payloadType": PAYLOAD_TYPE,
+                "signatures": [
+                    {"keyid": each.key_id, "sig": base64.b64encode(each.value).decode()} for each in signatures
+                ],
+            }
+        )
+        + b"\n"
+    )
+
+
+def sign(payload: bytes, *keys: PrivateKey) -> bytes:
+    """The envelope's bytes, with one signature of each key in order of key id."""
+    if not keys:
+        raise ValueError("an envelope needs a key")
+    message = pre_authentication(payload)
+    made = {key.public.id: Signature(key.public.id, key.sign(message)) for key in keys}
+    return _serialise(payload, tuple(made[key_id] for key_id in sorted(made)))
+
+
+def _decode(text: str, where: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise TrustError("not base64", where=where, found=str(error)) from error
+
+
+def parse(data: bytes, where: str = "envelope") -> Envelope:
+    """Take an envelope apart. Raises TrustError unless it is spelt exactly as :func:`sign` would spell it."""
+    text = data.removesuffix(b"\n")
+    try:
+        wire = _Wire.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        raise TrustError(
+            "not a DSSE envelope",
+            where=where,
+            expected=f"payload, payloadType {PAYLOAD_TYPE}, signatures[keyid, sig]",
+            found=first_fault(error),
+        ) from error
+    payload = _decode(wire.payload, f"{where}, payload")
+    signatures = tuple(Signature(each.keyid, _decode(each.sig, f"{where}, signature")) for each in wire.signatures)
+    key_ids = [each.key_id for each in signatures]
+    if not key_ids or key_ids != sorted(set(key_ids)):
+        raise TrustError(
+            "signatures out of order", where=where, expected="at least one, sorted by key id", found=str(key_ids)
+        )
+    if _serialise(payload, signatures) != data:
+        raise TrustError(
+            "the envelope is not in its one serialisation",
+            where=where,
+            expected="canonical JSON, standard base64, one newline at the end",
+            found="other bytes",
+        )
+    return Envelope(payload, signatures, sha256_bytes(data))
+
+
+def verify(envelope: Envelope, find: Callable[[str], PublicKey | None], where: str = "envelope") -> bytes:
+    """The payload's bytes after every signature was checked.
+
+    ``find`` gives the public key of a key id. Raises TrustError where a key is not known or a signature does not hold.
+    """
+    message = pre_authentication(envelope.payload)
+    for signature in envelope.signatures:
+        key = find(signature.key_id)
+        if key is None:
+            raise TrustError(
+                "signed by a key that nobody here trusts",
+                where=where,
+                expected="a key of canon/allowed_signers or of your own trust file",
+                found=signature.key_id,
+                next_step="`runner keys trust` after checking the fingerprint with its owner",
+            )
+        if not key.verify(signature.value, message):
+            raise TrustError("the signature does not hold", where=where, found=signature.key_id)
+    return envelope.payload
+
+
+__all__ = ["PAYLOAD_TYPE", "Envelope", "Signature", "parse", "pre_authentication", "sign", "verify"]

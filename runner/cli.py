@@ -1,0 +1,60 @@
+"""``runner``: the command line. Imports nothing heavy, so that help is there at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import cast
+
+import typer
+
+from runner.commands import decisions, evidence, execution, orders
+from runner.errors import CarveError
+
+_CLICK_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
+"""ClickException, wherever this version of Typer keeps its Click."""
+MALFORMED, UNDECIDED = 3, 2
+
+app = typer.Typer(
+    name="runner",
+    help="Work orders in, signed evidence out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for group in (orders, execution, evidence, decisions):
+    group.register(app)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code: 0 pass, 1 a gate failed, 2 could not decide, 3 malformed or untrusted."""
+    try:
+        answer = app(args=list(arguments), standalone_mode=False)
+    except CarveError as error:
+        _say(error, as_json="--json" in arguments)
+        return error.exit_code
+    except _CLICK_ERROR as error:
+        sys.stderr.write(f"error: {getattr(error, 'message', error)}\n  next step: runner --help\n")
+        return MALFORMED
+    except (typer.Abort, KeyboardInterrupt):
+        sys.stderr.write("stopped\n")
+        return UNDECIDED
+    return answer if isinstance(answer, int) else 0
+
+
+def _say(error: CarveError, *, as_json: bool) -> None:
+    if as_json:
+        fields = ("what", "where", "expected", "found", "next_step")
+        sys.stdout.write(json.dumps({"error": {name: getattr(error, name) for name in fields}}) + "\n")
+    sys.stderr.write(f"error: {error}\n")
+
+
+def main() -> None:
+    """Entry point of the ``runner`` script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""``adopt``, ``reject``, ``waive``, ``revoke``, ``canon`` and ``keys``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runner.commands.output import AsJson, answer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from runner.attest.keys import PrivateKey
+    from runner.decide import Desk
+
+Key = Annotated[str, typer.Option("--key", help="Name of one of your keys, or the path of a private key file.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for whoever reads the canon.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
+
+
+def _key(name: str) -> PrivateKey:
+    from pathlib import Path
+
+    from runner.attest.keys import key_folder, load
+
+    path = Path(name) if "/" in name else key_folder() / name
+    return load(path, lambda: str(typer.prompt("Passphrase", hide_input=True)).encode())
+
+
+def _desk(key: str) -> Desk:
+    from runner.decide import Desk
+    from runner.paths import workspace
+
+    return Desk.open(workspace(), _key(key))
+
+
+def _say(path: Path, as_json: bool) -> None:
+    answer({"statement": str(path)}, f"signed: {path}", as_json=as_json)
+
+
+def _adopt(
+    *,
+    run: RunName,
+    key: Key,
+    reason: Reason,
+    seat: Annotated[str | None, typer.Option(help="Seat it is adopted for; its own by default.")] = None,
+    descriptive: Annotated[bool, typer.Option(help="Record its figures without making them standing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a report into the canon with your own signature."""
+    from runner import decide
+
+    _say(decide.adopt(_desk(key), run, reason, seat=seat, descriptive=descriptive), as_json)
+
+
+def _reject(run: RunName, key: Key, reason: Reason, as_json: AsJson = False) -> None:
+    """Decline a report; it stays listed with your reason."""
+    from runner import decide
+
+    _say(decide.reject(_desk(key), run, reason), as_json)
+
+
+def _waive(
+    *,
+    run: RunName,
+    gate: Annotated[str, typer.Argument(help="Gate that did not pass.")],
+    key: Key,
+    reason: Reason,
+    until: Annotated[str, typer.Option(help="Last moment it stands, for example 2027-01-31T00:00:00Z.")],
+    as_json: AsJson = False,
+) -> None:
+    """Let one gate of one report stand open until a day."""
+    from runner import decide
+
+    _say(decide.waive(_desk(key), run, gate, reason, until), as_json)
+
+
+def _revoke(
+    decision: Annotated[str, typer.Argument(help="Digest of an adoption, rejection or waiver, or its beginning.")],
+    key: Key,
+    reason: Reason,
+    as_json: AsJson = False,
+) -> None:
+    """Take a decision back."""
+    from runner import decide
+
+    _say(decide.revoke(_desk(key), decision, reason), as_json)
+
+
+def _canon(
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 where the text is not current.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make canon/LNA-CANON.md from the signed statements of this repository."""
+    from runner import canon, ledger
+    from runner.attest.trust import load_trust
+    from runner.paths import workspace
+
+    here = workspace()
+    text = canon.render(ledger.load(here, load_trust(here, user=False)))
+    difference = canon.differs(here, text)
+    if not check:
+        canon.write(here, text)
+    text = f"{canon.CANON} is current"
+    if difference:
+        text = difference if check else f"written: {canon.CANON}"
+    answer({"path": str(here / canon.CANON), "difference": difference, "written": not check}, text, as_json=as_json)
+    if check and difference:
+        raise typer.Exit(1)
+
+
+def _init(
+    name: Annotated[str, typer.Argument(help="What the key is called.")] = "runner",
+    as_json: AsJson = False,
+) -> None:
+    """Make an Ed25519 key under your configuration folder (mode 0600)."""
+    from runner.attest.keys import create, key_folder
+
+    key = create(name)
+    path = key_folder() / name
+    answer({"id": key.public.id, "path": str(path)}, f"{key.public.id}  {path}", as_json=as_json)
+
+
+def _trust(
+    *,
+    name: Annotated[str, typer.Argument(help="Name of one of your keys, or the path of a .pub file.")],
+    role: Annotated[str, typer.Option(help="runner (signs reports) or adopter (signs decisions).")] = "runner",
+    principal: Annotated[
+        str | None, typer.Option("--as", help="Name it is known by; the key's own by default.")
+    ] = None,
+    repository: Annotated[bool, typer.Option(help="Trust it for everybody: canon/allowed_signers.")] = False,
+    until: Annotated[
+        str | None, typer.Option(help="Last moment it is valid, for example 2027-01-31T00:00:00Z.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Trust a public key: for yourself, or with --repository for everybody."""
+    from pathlib import Path
+
+    from runner.attest.keys import PublicKey, key_folder
+    from runner.attest.statement import moment
+    from runner.attest.trust import ROLES, repository_file, signer_line, trust_key, user_file
+    from runner.errors import InputError
+    from runner.paths import workspace
+
+    known = next((each for each in ROLES if each == role), None)
+    if known is None:
+        raise InputError("no such role", expected=" or ".join(ROLES), found=role)
+    path = Path(name) if "/" in name else key_folder() / f"{name}.pub"
+    if not path.is_file():
+        raise InputError("no public key to read", where=str(path), next_step="`runner keys init NAME` makes one")
+    key = PublicKey.from_openssh(path.read_text(encoding="utf-8").strip(), str(path))
+    end = moment(until, "--until") if until else None
+    target = repository_file(workspace()) if repository else user_file()
+    added = trust_key(target, signer_line(known, principal or path.stem, key, valid_before=end))
+    done = "trusted" if added else "was trusted already"
+    value = {"id": key.id, "file": str(target), "added": added}
+    answer(value, f"{key.id} {done} in {target}", as_json=as_json)
+
+
+def _list(as_json: AsJson = False) -> None:
+    """List your own keys and everybody who is trusted here."""
+    from runner.attest.keys import PublicKey, key_folder
+    from runner.attest.trust import load_trust
+    from runner.errors import InputError
+    from runner.paths import workspace
+
+    try:
+        here = workspace()
+    except InputError:
+        here = None
+    own = [
+        {"name": path.stem, "id": PublicKey.from_openssh(path.read_text(encoding="utf-8").strip(), str(path)).id}
+        for path in sorted(key_folder().glob("*.pub"))
+    ]
+    trusted = [
+        {
+            "principal": signer.principal,
+            "id": signer.key.id,
+            "source": signer.source,
+            "valid_after": signer.valid_after.isoformat() if signer.valid_after else None,
+            "valid_before": signer.valid_before.isoformat() if signer.valid_before else None,
+        }
+        for signer in load_trust(here).signers
+    ]
+    lines = [f"own      {each['name']}  {each['id']}" for each in own]
+    for each in trusted:
+        until = f"  until {each['valid_before']}" if each["valid_before"] else ""
+        lines.append(f"trusted  {each['principal']}  {each['id']}  by {each['source']}{until}")
+    answer({"own": own, "trusted": trusted}, "\n".join(lines) or "no keys", as_json=as_json)
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's commands."""
+    app.command("adopt")(_adopt)
+    app.command("reject")(_reject)
+    app.command("waive")(_waive)
+    app.command("revoke")(_revoke)
+    app.command("canon")(_canon)
+    keys = typer.Typer(help="Your keys and whom you trust.", no_args_is_help=True)
+    keys.command("init")(_init)
+    keys.command("trust")(_trust)
+    keys.command("list")(_list)
+    app.add_typer(keys, name="keys")
+
+
+__all__ = ["register"]

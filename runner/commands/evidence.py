@@ -1,0 +1,154 @@
+"""``reports``, ``review`` and ``verify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runner.commands.output import AsJson, answer
+
+if TYPE_CHECKING:
+    from runner.verify import Verification
+
+
+def _workspace(start: Path | None = None) -> Path | None:
+    from runner.errors import InputError
+    from runner.paths import workspace
+
+    try:
+        return workspace(start)
+    except InputError:
+        return None
+
+
+def _reports(
+    rejected: Annotated[bool, typer.Option("--rejected", help="Only those that a person declined.")] = False,
+    pending: Annotated[bool, typer.Option("--pending", help="Only those nobody has decided about.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the workspace's reports, what became of them, and intents that were abandoned."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from runner import ledger
+    from runner.attest.trust import load_trust
+    from runner.listing import list_reports
+    from runner.paths import workspace
+
+    here = workspace()
+    book = ledger.load(here, load_trust(here))
+    wanted = {name for name, chosen in (("rejected", rejected), ("pending", pending)) if chosen}
+    listed = [each for each in list_reports(book) if not wanted or each.state in wanted]
+    if as_json:
+        answer([each.model_dump(mode="json") for each in listed], "", as_json=True)
+        return
+    table = Table("order", "run", "seat", "verdict", "state", "tries", "reason", show_edge=False)
+    for each in listed:
+        cells = (each.order, each.run, each.seat, each.verdict, each.state, str(each.tries), each.reason)
+        table.add_row(*(Text(cell) for cell in cells))
+    Console().print(table)
+
+
+def _review(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the path of a report.")],
+    html: Annotated[Path | None, typer.Option(help="Write one self-contained page here.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one report: verdicts, pairs, what ran. It is verified first."""
+    from rich.console import Console
+
+    from runner import ledger
+    from runner.attest.trust import load_trust
+    from runner.files import write_whole
+    from runner.ledger import Ledger
+    from runner.measured import unpack
+    from runner.paths import workspace
+    from runner.review import page, terminal
+    from runner.verify import read_report, verify
+
+    path = Path(run)
+    if not path.exists():
+        path = ledger.find_report(workspace(), run)
+    here = _workspace(path) or _workspace()
+    trust = load_trust(here)
+    verify(path, trust, here)
+    entry, report, _ = read_report(path, trust)
+    measured, _ = unpack(report.record, entry.where)
+    book = ledger.load(here, trust) if here else Ledger()
+    tries = book.tries.get(report.plan.intent, 1)
+    if html is not None:
+        write_whole(html, page.render(entry, measured, tries).encode())
+    if as_json:
+        content = report.model_dump(mode="json", exclude={"record"})
+        answer({**content, "tries": tries, "record": measured.model_dump(mode="json")}, "", as_json=True)
+    else:
+        terminal.show(Console(), entry, measured, tries)
+        if html is not None:
+            typer.echo(f"page: {html}")
+
+
+def _verify(
+    *,
+    paths: Annotated[list[Path], typer.Argument(help="Reports, their folders, or a folder of many.")],
+    deep: Annotated[bool, typer.Option("--deep", help="Read samples again from kept evidence.")] = False,
+    require: Annotated[str | None, typer.Option(help="pass: exit 1 or 2 unless every gate passed.")] = None,
+    signers: Annotated[Path | None, typer.Option("--allowed-signers", help="Trust this file and no other.")] = None,
+    workspace: Annotated[Path | None, typer.Option(help="Workspace whose ledger has the intents.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that reports are authentic and follow from themselves. No network, no seat, no GPU."""
+    from runner.attest.trust import Trust, load_trust, read_signers
+    from runner.errors import CarveError, InputError
+    from runner.listing import expand
+    from runner.verify import verify
+
+    if require not in (None, "pass"):
+        raise InputError("no such requirement", expected="pass", found=str(require))
+    code, answers = 0, []
+    for path in expand(paths):
+        here = workspace or _workspace(path) or _workspace()
+        try:
+            trust = Trust(read_signers(signers.read_text(), "user", str(signers))) if signers else load_trust(here)
+            found = verify(path, trust, here, deep=deep)
+        except CarveError as error:
+            code = max(code, error.exit_code)
+            answers.append({"path": str(path), "error": str(error)})
+            if not as_json:
+                typer.echo(f"REFUSED {path}\n{error}", err=True)
+            continue
+        answers.append(found.model_dump(mode="json"))
+        if require == "pass":
+            code = max(code, found.verdict.exit_code)
+        if not as_json:
+            typer.echo(_sentence(found))
+    if as_json:
+        answer(answers, "", as_json=True)
+    raise typer.Exit(code)
+
+
+def _sentence(found: Verification) -> str:
+    lines = [
+        f"authentic: {found.path}",
+        f"  verdict {found.verdict}: " + ", ".join(f"{gate} {status}" for gate, status in found.gates.items()),
+        f"  signed by {', '.join(found.signers)}; trust comes from the {found.trust}",
+        *(f"  withdrawn since: {gate}: {reason}" for gate, reason in found.withdrawn.items()),
+        f"  evidence: {found.kept} files checked, {len(found.not_kept)} not kept",
+    ]
+    if found.replayed or found.needs_full_evidence:
+        lines.append(f"  read again from evidence: {len(found.replayed)} samples")
+    if found.needs_full_evidence:
+        lines.append(f"  need the full evidence: {', '.join(found.needs_full_evidence)}")
+    return "\n".join(lines)
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's commands."""
+    app.command("reports")(_reports)
+    app.command("review")(_review)
+    app.command("verify")(_verify)
+
+
+__all__ = ["register"]

@@ -1,0 +1,105 @@
+"""The run itself: build, execute, status, and seats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runner.commands.output import AsJson, answer
+
+OrderPath = Annotated[Path, typer.Argument(metavar="ORDER", help="A work order (YAML).")]
+SeatOption = Annotated[str, typer.Option("--seat", help="Another seat than the order's.")]
+SeatName = Annotated[str, typer.Argument(metavar="SEAT")]
+
+
+def build(order: OrderPath, as_json: AsJson = False) -> None:
+    """Build (or find in the cache) the native libraries of an order."""
+    from runner.model.order import load_order
+    from runner.plan import runnable
+    from runner.steps.build import build_libraries, subjects_of, wanted
+    from runner.steps.seats import load_manifest
+
+    loaded = runnable(load_order(order))
+    native = load_manifest(loaded.target.seat).adapter != "fake"
+    libraries = build_libraries(wanted(loaded), native=native)
+    value = {"libraries": {name: str(path) for name, path in libraries.items()}, "subjects": subjects_of(libraries)}
+    answer(value, "\n".join(f"{name}  {path}" for name, path in libraries.items()), as_json=as_json)
+
+
+def execute(
+    order: OrderPath,
+    seat: SeatOption = "",
+    resume: Annotated[str, typer.Option("--resume", metavar="RUN", help="Continue this run after a crash.")] = "",
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Build, serve, measure, judge, restore and sign."""
+    from runner.commands.progress import watching
+    from runner.session import open_run, summary
+    from runner.workflow import execute as execute_steps
+
+    with watching(quiet=quiet or as_json) as progress:
+        run = open_run(order, seat=seat, resume=resume, progress=progress)
+        progress.note(f"run {run.name} in {run.folder}")
+        code = execute_steps(run)
+    value, text = summary(run, code)
+    answer(value, text, as_json=as_json)
+    return code
+
+
+def status(as_json: AsJson = False) -> None:
+    """Runs of this user and where each one stands."""
+    from runner.session import runs
+
+    found = runs()
+    text = "\n".join(f"{one['run']}  {one['order']}  {one['state']}" for one in found) or "no runs"
+    answer(found, text, as_json=as_json)
+
+
+seat = typer.Typer(help="Standing seats.", no_args_is_help=True)
+
+
+@seat.command("list")
+def seat_list(as_json: AsJson = False) -> None:
+    """Every seat of this checkout."""
+    from runner.steps.seats import load_manifest, seat_names
+
+    found = [load_manifest(name) for name in seat_names()]
+    lines = [f"{one.name}  {one.adapter}  {one.distribution}  {one.pack}" for one in found]
+    answer([one.model_dump(mode="json") for one in found], "\n".join(lines), as_json=as_json)
+
+
+@seat.command("up")
+def seat_up(name: SeatName) -> None:
+    """Boot the incumbent and hold it until interrupted."""
+    import sys
+    import time
+
+    from runner.standing import standing
+
+    with standing(name) as boot:
+        sys.stdout.write(f"{boot.record.id} answers on {boot.base_url}; interrupt to stop\n")
+        sys.stdout.flush()
+        while True:
+            time.sleep(1)
+
+
+@seat.command("readback")
+def seat_readback(name: SeatName, as_json: AsJson = False) -> None:
+    """Boot the incumbent, read back what it is, and stop it."""
+    from runner.standing import standing
+
+    with standing(name) as boot:
+        record = boot.record
+    value = record.model_dump(mode="json")
+    lines = [f"{key}: {value[key]}" for key in ("id", "label", "engine", "kv_tokens", "canary", "resolved")]
+    answer(value, "\n".join(lines), as_json=as_json)
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    for command in (build, execute, status):
+        app.command()(command)
+    app.add_typer(seat, name="seat")

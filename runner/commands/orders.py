@@ -1,0 +1,100 @@
+"""Before a run: init, new, check, schema, gates, brief, plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from runner.commands.output import AsJson, answer
+
+OrderPath = Annotated[Path, typer.Argument(metavar="ORDER", help="A work order (YAML).")]
+SeatName = Annotated[str, typer.Option("--seat", help="Another seat than the order's.")]
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="An empty or new folder.")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Make a workspace: orders, canon and reports."""
+    from runner.workspace import make_workspace
+
+    made = make_workspace(folder)
+    answer({"workspace": str(made)}, f"workspace {made}", as_json=as_json)
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="The order's id.")],
+    kind: Annotated[str, typer.Option(help="kernel or gate.")] = "kernel",
+    seat: Annotated[str, typer.Option(help="Where it will run.")] = "fake",
+    as_json: AsJson = False,
+) -> None:
+    """Write a starter order that checks, to be filled in."""
+    from runner.paths import workspace
+    from runner.workspace import write_starter
+
+    path = write_starter(workspace(), name, kind, seat)
+    answer({"order": str(path)}, f"wrote {path}; fill it in, then: runner check {path}", as_json=as_json)
+
+
+def check(
+    orders: Annotated[list[Path], typer.Argument(metavar="ORDER...", help="Work orders (YAML).")],
+    seat: SeatName = "",
+    as_json: AsJson = False,
+) -> int:
+    """Validate orders against their schema and their seat."""
+    from runner.check import check_file
+
+    faults = {str(path): [str(fault) for fault in check_file(path, seat)] for path in orders}
+    lines = [line for path, found in faults.items() for line in (found or [f"{path}: good"])]
+    answer(faults, "\n".join(lines), as_json=as_json)
+    return 3 if any(faults.values()) else 0
+
+
+def schema(
+    record: Annotated[str, typer.Argument(help="order, seat or plan.")] = "order",
+    as_json: AsJson = False,
+) -> None:
+    """Print a JSON Schema."""
+    import json
+
+    from runner.schemas import json_schema
+
+    found = json_schema(record)
+    answer(found, json.dumps(found, indent=2), as_json=as_json)
+
+
+def gates(as_json: AsJson = False) -> None:
+    """List the gates of this checkout with their versions and parameters."""
+    from runner.gates.registry import all_gates, parameter_schema
+
+    found = [{"name": one.NAME, "version": one.VERSION, "parameters": parameter_schema(one)} for one in all_gates()]
+    lines = [
+        f"{one['name']}@{one['version']}  {', '.join(one['parameters'].get('properties', {})) or 'no parameters'}"  # type: ignore[attr-defined]
+        for one in found
+    ]
+    answer(found, "\n".join(lines), as_json=as_json)
+
+
+def brief(order: OrderPath, seat: SeatName = "", as_json: AsJson = False) -> None:
+    """Render the brief for a craftsperson from the order and the gates that will judge."""
+    from runner.brief.render import brief_of
+
+    text = brief_of(order, seat)
+    answer({"brief": text}, text, as_json=as_json)
+
+
+def plan(order: OrderPath, seat: SeatName = "", as_json: AsJson = False) -> None:
+    """Show the plan without seat time: steps with seconds, and each gate's chances of being wrong."""
+    from runner.plan_text import draft
+
+    value: dict[str, Any]
+    value, text = draft(order, seat)
+    answer(value, text, as_json=as_json)
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    for command in (init, new, check, schema, gates, brief, plan):
+        app.command()(command)

@@ -1,0 +1,133 @@
+"""What people decide: adopt, reject, waive, revoke. Each decision is a signed file on the ledger's present heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner import canon, ledger
+from runner.adoption import objections, revoked, stale, waivers_for
+from runner.attest.keys import PrivateKey
+from runner.attest.statement import Signed, moment, open_signed, sign
+from runner.attest.trust import Trust, load_trust
+from runner.clock import now
+from runner.errors import InputError, TrustError
+from runner.ledger import ADOPTIONS, Ledger
+from runner.model.adoption import Adoption, ReportName, Revocation, Waiver
+from runner.model.report import ReportPredicate
+from runner.model.statement import Predicate
+from runner.verify import verify
+
+
+@dataclass(frozen=True)
+class Desk:
+    """One person deciding in one workspace. Only the repository's trust counts here."""
+
+    workspace: Path
+    trust: Trust
+    ledger: Ledger
+    key: PrivateKey
+    at: str
+
+    @classmethod
+    def open(cls, workspace: Path, key: PrivateKey, at: str | None = None) -> Desk:
+        """Raises TrustError where the ledger does not hold."""
+        trust = load_trust(workspace, user=False)
+        return cls(workspace, trust, ledger.load(workspace, trust), key, at or now())
+
+    def report(self, run: str) -> tuple[Signed, ReportName]:
+        """The run's report, verified in full. Raises InputError, TrustError."""
+        checked = verify(ledger.find_report(self.workspace, run), self.trust, self.workspace)
+        return self.ledger.entries[checked.digest], ReportName(
+            run=checked.run, order=checked.order, digest=checked.digest
+        )
+
+    def sign(self, predicate: Predicate, subjects: dict[str, str]) -> Path:
+        """Sign, check as any reader would, add to the ledger, and make the canon again."""
+        data = sign(predicate, subjects, self.key)
+        open_signed(data, self.trust, "the new statement")
+        path = ledger.append(self.workspace, ADOPTIONS, data)
+        canon.write(self.workspace, canon.render(ledger.load(self.workspace, self.trust)))
+        return path
+
+
+def adopt(desk: Desk, run: str, reason: str, *, seat: str | None = None, descriptive: bool = False) -> Path:
+    """Adopt a report; the statement's path. Raises TrustError with everything that speaks against it."""
+    entry, name = desk.report(run)
+    adoption = Adoption(
+        created_at=desk.at,
+        parents=desk.ledger.heads(),
+        result="ADOPTED",
+        report=name,
+        seat=seat or entry.of(ReportPredicate).seat.name,
+        scope="descriptive" if descriptive else "standing",
+        waivers=tuple(waiver.digest for waiver, _ in waivers_for(desk.ledger, entry.digest)),
+        reason=reason,
+    )
+    against = [*objections(entry, adoption, {desk.key.public.id}, desk.ledger)]
+    against += [f"{subject} has changed on the seat since" for subject in stale(entry, desk.ledger)]
+    if against:
+        raise TrustError(
+            "this report cannot be adopted", where=entry.where, expected="nothing against it", found="; ".join(against)
+        )
+    return desk.sign(adoption, {"report": entry.digest})
+
+
+def reject(desk: Desk, run: str, reason: str) -> Path:
+    """Decline a report for good reason; it stays listed with it."""
+    entry, name = desk.report(run)
+    rejection = Adoption(
+        created_at=desk.at,
+        parents=desk.ledger.heads(),
+        result="REJECTED",
+        report=name,
+        seat=entry.of(ReportPredicate).seat.name,
+        scope="standing",
+        waivers=(),
+        reason=reason,
+    )
+    return desk.sign(rejection, {"report": entry.digest})
+
+
+def waive(desk: Desk, run: str, gate: str, reason: str, expires_at: str) -> Path:
+    """Let one gate stand open until a day. Raises InputError for a gate that the report does not have or passed."""
+    entry, name = desk.report(run)
+    open_gates = [each.name for each in entry.of(ReportPredicate).gates if each.verdict.exit_code]
+    if gate not in open_gates:
+        raise InputError(
+            "no such gate to waive", where=entry.where, expected=", ".join(open_gates) or "none is open", found=gate
+        )
+    if moment(expires_at, "expiry") <= moment(desk.at, "now"):
+        raise InputError("a waiver that has expired already", expected=f"later than {desk.at}", found=expires_at)
+    waiver = Waiver(
+        created_at=desk.at,
+        parents=desk.ledger.heads(),
+        report=name,
+        gate=gate,
+        reason=reason,
+        expires_at=expires_at,
+    )
+    return desk.sign(waiver, {"report": entry.digest})
+
+
+def revoke(desk: Desk, digest: str, reason: str) -> Path:
+    """Take an adoption, rejection or waiver back, named by its digest or the beginning of it."""
+    gone = revoked(desk.ledger)
+    found = [
+        entry.digest
+        for kind in (Adoption, Waiver)
+        for entry, _ in desk.ledger.of(kind)
+        if entry.digest.startswith(digest) and entry.digest not in gone
+    ]
+    if len(found) != 1:
+        raise InputError(
+            "no single decision of this digest",
+            where=str(desk.workspace / ADOPTIONS),
+            expected="the digest of one decision that stands",
+            found=f"{digest}: {', '.join(found) or 'none'}",
+        )
+    revocation = Revocation(created_at=desk.at, parents=desk.ledger.heads(), revokes=found[0], reason=reason)
+    return desk.sign(revocation, {"decision": found[0]})
+
+
+__all__ = ["Desk", "adopt", "reject", "revoke", "waive"]

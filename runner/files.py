@@ -1,0 +1,51 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from runner.errors import StateError
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write ``data`` beside ``path``, fsync, rename over it, fsync the folder. Raises StateError."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise StateError(
+            "a file could not be written",
+            where=str(path),
+            found=error.strerror or str(error),
+            next_step="free the disk or make the folder writable, then `runner execute --resume`",
+        ) from error
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Append one line and fsync it. Raises StateError."""
+    try:
+        with path.open("ab") as stream:
+            stream.write(line + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise StateError(
+            "the journal cannot be written", where=str(path), found=error.strerror or str(error)
+        ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

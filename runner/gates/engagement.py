@@ -1,0 +1,164 @@
+"""Law 1 as code: did the declared path run inside this very window, on every rank and every routed layer?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from runner.model.boot import BootRecord
+from runner.model.evidence import CounterRow
+from runner.model.plan import Expectation, PlannedWindow
+from runner.model.sample import Engagement, Sample
+
+INCUMBENT = "incumbent"
+"""Name of the incumbent where a plan's expectations do not name another."""
+ANY_ROWS = (1, 65)
+
+
+def routed_layers(samples: Iterable[Sample]) -> frozenset[str]:
+    """Every routed layer that any rank of any of these samples has counted, also those that stood still."""
+    return frozenset(row.layer for sample in samples for one in sample.engagement for row in _routed(one.witness))
+
+
+def engagement_faults(
+    sample: Sample, window: PlannedWindow, boots: Sequence[BootRecord], layers: frozenset[str] = frozenset()
+) -> tuple[str, ...]:
+    """What keeps the window from counting, naming rank, layer and reason; nothing where it counts.
+
+    ``layers`` are the routed layers known from elsewhere; the sample's own are added. Declared and required: every
+    expectation without a decline reason, on every rank and layer. Declared and permitted: rows that the switched-on
+    variant declines for the declared reason. A control window requires no particular variant, only that something
+    declared ran. A window that expects nothing claims nothing and is only checked for its ranks.
+    """
+    boot = next((one for one in boots if one.id == sample.boot), None)
+    if boot is None:
+        return (f"{window.id}: boot {sample.boot} is not in the record",)
+    faults = _rank_faults(sample, boot)
+    expects, variant_fault = declared(window, sample)
+    faults += [variant_fault] if variant_fault else []
+    if expects:
+        known = sorted(layers | routed_layers([sample]))
+        faults += [] if known else ["no routed layer was counted"]
+        for one in sample.engagement:
+            faults += _launch_faults(one, known, expects, control=window.control)
+            faults += _undeclared_launches(one, expects)
+            faults += _undeclared_declines(one, expects)
+            faults += _disagreements(one)
+    return tuple(f"{window.id}: {fault}" for fault in faults)
+
+
+def declared(window: PlannedWindow, sample: Sample) -> tuple[tuple[Expectation, ...], str]:
+    """The expectations that hold for the variant that was on, and what is wrong with that variant.
+
+    A drawn window's expectations are the candidate's; where the incumbent was drawn every row is the incumbent's. A
+    window that switches single ranks to another variant names it in ``arguments["variant"]``: it runs the same rows.
+    """
+    expects = window.expects
+    own = {expectation.variant for expectation in expects if expectation.decline is None}
+    incumbent = next((one.variant for one in expects if one.decline is not None), INCUMBENT)
+    if window.arm == "drawn" and sample.variant == incumbent and sample.variant not in own:
+        return (Expectation(variant=incumbent, rows_min=ANY_ROWS[0], rows_max=ANY_ROWS[1]),), ""
+    fault = f"variant {sample.variant} was on, declared was {', '.join(sorted(own))}"
+    other = window.arguments.get("variant")
+    if isinstance(other, str) and other not in own:
+        expects += tuple(one.model_copy(update={"variant": other}) for one in expects if one.decline is None)
+    return expects, fault if own and sample.variant not in own else ""
+
+
+def _rank_faults(sample: Sample, boot: BootRecord) -> list[str]:
+    expected = sorted(rank.rank for rank in boot.ranks)
+    found = sorted(one.rank for one in sample.engagement)
+    if not expected:
+        return [f"boot {boot.id} names no rank"]
+    faults = [f"rank {rank} is missing from the counters" for rank in expected if rank not in found]
+    faults += [f"rank {rank} is counted but not of the boot" for rank in found if rank not in expected]
+    return faults + ([f"ranks are counted twice: {found}"] if len(set(found)) != len(found) else [])
+
+
+def _routed(rows: Iterable[CounterRow]) -> list[CounterRow]:
+    return [row for row in rows if row.op == "routed_experts"]
+
+
+def _within(rows: int, expectation: Expectation) -> bool:
+    return expectation.rows_min <= rows <= expectation.rows_max
+
+
+def _count(engagement: Engagement, layer: str, expectation: Expectation) -> int:
+    return sum(
+        count
+        for row in _routed(engagement.witness)
+        if row.layer == layer and row.variant == expectation.variant
+        for rows, count in row.rows
+        if _within(rows, expectation)
+    )
+
+
+def _launch_faults(
+    engagement: Engagement, layers: Sequence[str], expects: Sequence[Expectation], *, control: bool
+) -> list[str]:
+    faults = []
+    for layer in layers:
+        counts = {expectation: _count(engagement, layer, expectation) for expectation in expects}
+        if not any(counts.values()):
+            faults.append(f"rank {engagement.rank}, {layer}: nothing declared ran{_why(engagement, layer)}")
+        elif not control:
+            faults += [
+                f"rank {engagement.rank}, {layer}: {one.variant} never ran {one.rows_min}..{one.rows_max} rows"
+                f"{_why(engagement, layer)}"
+                for one, count in counts.items()
+                if one.decline is None and not count
+            ]
+    return faults
+
+
+def _why(engagement: Engagement, layer: str) -> str:
+    """The decline reasons on that rank and layer, where there are any."""
+    reasons = [
+        f"{row.variant} declined {row.reason} {row.count} times" for row in engagement.declines if row.layer == layer
+    ]
+    return f" ({'; '.join(reasons)})" if reasons else " (no decline was counted)"
+
+
+def _undeclared_launches(engagement: Engagement, expects: Sequence[Expectation]) -> list[str]:
+    return [
+        f"rank {engagement.rank}, {row.layer}: {row.variant} ran {rows} rows {count} times undeclared"
+        f"{_why(engagement, row.layer)}"
+        for row in _routed(engagement.witness)
+        for rows, count in row.rows
+        if count and not any(row.variant == one.variant and _within(rows, one) for one in expects)
+    ]
+
+
+def _undeclared_declines(engagement: Engagement, expects: Sequence[Expectation]) -> list[str]:
+    faults = []
+    for row in engagement.declines:
+        allowed = [one for one in expects if one.decline == row.reason]
+        counted = [rows for rows, count in row.rows if count]
+        if row.count and not (counted and all(any(_within(rows, one) for one in allowed) for rows in counted)):
+            faults.append(
+                f"rank {engagement.rank}, {row.layer}: {row.variant} declined {row.reason} {row.count} times "
+                f"undeclared, rows {counted}"
+            )
+    return faults
+
+
+def _disagreements(engagement: Engagement) -> list[str]:
+    """The candidate's own counter must tell what the witness tells; an incumbent has only the witness."""
+    witness, candidate = _by_layer(engagement.witness), _by_layer(engagement.candidate)
+    return [
+        f"rank {engagement.rank}, {layer}: the witness counted {variant} {_total(witness, variant, layer)} times, "
+        f"{variant} counted itself {_total(candidate, variant, layer)} times or other rows"
+        for variant, layer in sorted(witness.keys() | candidate.keys())
+        if not variant.startswith(INCUMBENT) and witness.get((variant, layer)) != candidate.get((variant, layer))
+    ]
+
+
+def _by_layer(rows: Iterable[CounterRow]) -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:
+    return {
+        (row.variant, row.layer): tuple(sorted((bin_, count) for bin_, count in row.rows if count))
+        for row in _routed(rows)
+        if any(count for _, count in row.rows)
+    }
+
+
+def _total(counted: dict[tuple[str, str], tuple[tuple[int, int], ...]], variant: str, layer: str) -> int:
+    return sum(count for _, count in counted.get((variant, layer), ()))

@@ -1,0 +1,115 @@
+"""``name@version`` → gate, its parameters' schema, the digest of its source, and what has been withdrawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from runner.digest import sha256_tree
+from runner.errors import InputError
+from runner.gates import (
+    engaged,
+    finish,
+    kld,
+    knock_out,
+    kv_window,
+    needle,
+    pack,
+    parity,
+    perturbation,
+    ppl_decode,
+    ppl_prefill,
+    resolved,
+    restore,
+    speed,
+    watermark,
+)
+from runner.gates.base import Gate
+from runner.model.base import Record, Slug
+
+_GATES: tuple[Gate, ...] = (
+    pack,
+    resolved,
+    engaged,
+    perturbation,
+    watermark,
+    knock_out,
+    parity,
+    kld,
+    ppl_prefill,
+    ppl_decode,
+    speed,
+    needle,
+    kv_window,
+    finish,
+    restore,
+)
+
+_SHARED = ("base.py", "blocks.py", "common.py", "engagement.py", "likelihood.py", "shift.py", "../stats.py")
+"""Modules behind every gate: a change there changes every digest."""
+
+
+_WITHDRAWN = Path(__file__).resolve().parent / "withdrawn.yaml"
+
+
+def all_gates() -> tuple[Gate, ...]:
+    """Every gate at every version, in the order in which a report lists them."""
+    return _GATES
+
+
+def gate(name: str, version: int) -> Gate:
+    """One gate. Raises InputError where this checkout has no such name and version."""
+    for known in _GATES:
+        if (name, version) == (known.NAME, known.VERSION):
+            return known
+    raise InputError(
+        "unknown gate",
+        where=f"{name}@{version}",
+        expected=", ".join(f"{known.NAME}@{known.VERSION}" for known in _GATES),
+        found=f"{name}@{version}",
+        next_step="`runner gates` lists the gates of this checkout",
+    )
+
+
+def parameter_schema(known: Gate) -> dict[str, Any]:
+    """JSON Schema of the gate's parameters, with the field docstrings as descriptions."""
+    return known.Parameters.model_json_schema()
+
+
+def source_digest(known: Gate) -> str:
+    """Digest of the gate's own source file and of the modules all gates share."""
+    folder = Path(__file__).resolve().parent
+    own = folder / f"{known.NAME.replace('-', '_')}.py"
+    return sha256_tree(folder.parent, [own, *((folder / name).resolve() for name in _SHARED)])
+
+
+class Withdrawn(Record):
+    """A released version that was found wrong: its reports still verify, what rests on them says so."""
+
+    gate: Slug
+    version: int
+    date: str
+    """UTC day, ``YYYY-MM-DD``."""
+    reason: str
+
+
+def withdrawn(path: Path = _WITHDRAWN) -> tuple[Withdrawn, ...]:
+    """Versions withdrawn by ``runner/gates/withdrawn.yaml``. Raises InputError where the file is malformed."""
+    try:
+        entries = yaml.safe_load(path.read_text(encoding="utf-8")) or []
+        return tuple(Withdrawn.model_validate(entry) for entry in entries)
+    except (OSError, yaml.YAMLError, TypeError, ValidationError) as error:
+        raise InputError(
+            "the list of withdrawn gates cannot be read",
+            where=str(path),
+            expected="a list of {gate, version, date, reason}",
+            found=str(error),
+        ) from error
+
+
+def withdrawal(name: str, version: int, path: Path = _WITHDRAWN) -> Withdrawn | None:
+    """Why a version was withdrawn; None where it stands."""
+    return next((one for one in withdrawn(path) if (one.gate, one.version) == (name, version)), None)

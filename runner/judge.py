@@ -1,0 +1,43 @@
+"""Gates over a plan and its samples: the same call when a run ends and when a report is verified."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runner.gates.base import GateInput
+from runner.gates.registry import gate, withdrawn
+from runner.model.boot import BootRecord
+from runner.model.plan import Plan, PlannedGate
+from runner.model.report import ReportPredicate
+from runner.model.sample import Sample
+from runner.model.verdict import Verdict
+
+
+def given(plan: Plan, planned: PlannedGate, samples: Sequence[Sample], boots: Sequence[BootRecord]) -> GateInput:
+    """What one gate may read: its own windows and their samples, and all boots."""
+    windows = set(planned.windows)
+    return GateInput(
+        parameters=planned.parameters,
+        planned_boots=plan.boots,
+        windows=tuple(window for window in plan.windows if window.id in windows),
+        samples=tuple(sample for sample in samples if sample.window in windows),
+        boots=tuple(boots),
+    )
+
+
+def judge(plan: Plan, planned: PlannedGate, samples: Sequence[Sample], boots: Sequence[BootRecord]) -> Verdict:
+    """The verdict of one gate at its declared version. Raises InputError where this checkout does not have it."""
+    return gate(planned.name, planned.version).judge(given(plan, planned, samples, boots))
+
+
+def withdrawals(report: ReportPredicate) -> dict[str, str]:
+    """Gates of the report whose version was withdrawn, ``name@version`` to day and reason."""
+    gone = {(each.gate, each.version): f"{each.date}, {each.reason}" for each in withdrawn()}
+    return {
+        f"{gate.name}@{gate.version}": gone[gate.name, gate.version]
+        for gate in report.gates
+        if (gate.name, gate.version) in gone
+    }
+
+
+__all__ = ["given", "judge", "withdrawals"]

@@ -1,0 +1,185 @@
+"""The ledger: every signed statement of a workspace, each naming the heads that its signer saw.
+
+There is no index file. A statement is one file and its name is its digest, so branches of a repository merge without
+conflict and the statements form a DAG by their ``parents``:
+
+    reports/ledger/<digest>.dsse.json       intents, before the first boot
+    reports/<order>/<run>/report.dsse.json  reports; the parent is the intent
+    canon/adoptions/<digest>.dsse.json      adoptions, rejections, waivers, revocations
+    canon/observations/<digest>.dsse.json   what a seat was seen to be
+
+Taking a file away leaves its children without a parent, which is refused; taking a report away leaves its intent
+ABANDONED, which is shown. Only the last entries of all can vanish unseen, and git's history has those.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from runner.attest import dsse
+from runner.attest.keys import PrivateKey
+from runner.attest.statement import Signed, open_envelope, sign
+from runner.attest.trust import Trust
+from runner.digest import sha256_bytes, sha256_json
+from runner.errors import InputError, TrustError
+from runner.files import write_whole
+from runner.model.adoption import Observation
+from runner.model.report import ReportPredicate
+from runner.model.run import Intent
+from runner.model.statement import Predicate, SignedIntent
+
+SUFFIX = ".dsse.json"
+LEDGER, ADOPTIONS, OBSERVATIONS = Path("reports/ledger"), Path("canon/adoptions"), Path("canon/observations")
+
+P = TypeVar("P", bound=Predicate)
+
+
+@dataclass(frozen=True)
+class Outsider:
+    """A file whose key nobody here trusts: it is known to be there and counts for nothing."""
+
+    path: Path
+    key_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Everything signed in one workspace, by digest."""
+
+    entries: dict[str, Signed] = field(default_factory=dict)
+    outsiders: dict[str, Outsider] = field(default_factory=dict)
+
+    def of(self, kind: type[P]) -> list[tuple[Signed, P]]:
+        """Statements of one kind, oldest first."""
+        return [(entry, entry.predicate) for entry in self.oldest_first if isinstance(entry.predicate, kind)]
+
+    @cached_property
+    def oldest_first(self) -> list[Signed]:
+        """Every statement that counts."""
+        return sorted(self.entries.values(), key=lambda entry: (entry.at, entry.digest))
+
+    def heads(self) -> tuple[str, ...]:
+        """Digests that nothing names as a parent, sorted."""
+        named = {parent for entry in self.entries.values() for parent in entry.predicate.parents}
+        return tuple(sorted((self.entries.keys() | self.outsiders.keys()) - named))
+
+    def abandoned(self) -> list[tuple[Signed, SignedIntent]]:
+        """Intents that no report answers, oldest first."""
+        answered = {report.plan.intent for _, report in self.of(ReportPredicate)}
+        return [(entry, intent) for entry, intent in self.of(SignedIntent) if entry.digest not in answered]
+
+    @cached_property
+    def tries(self) -> dict[str, int]:
+        """Intent digest to how often its candidate was tried under its order, this time included."""
+        same = {entry.digest: (intent.order, sha256_json(intent.candidate)) for entry, intent in self.of(SignedIntent)}
+        counts = Counter(same.values())
+        return {digest: counts[key] for digest, key in same.items()}
+
+    def check(self) -> None:
+        """Raises TrustError where a parent is missing or two reports answer one intent."""
+        known = self.entries.keys() | self.outsiders.keys()
+        for entry in self.entries.values():
+            for parent in entry.predicate.parents:
+                if parent not in known:
+                    raise TrustError(
+                        "the ledger has lost an entry",
+                        where=entry.where,
+                        expected=f"its parent {parent}{SUFFIX}",
+                        found="no such file",
+                        next_step="restore the file from git history",
+                    )
+        answers: dict[str, str] = {}
+        for entry, report in self.of(ReportPredicate):
+            if other := answers.get(report.plan.intent):
+                raise TrustError("two reports answer one intent", where=entry.where, expected="one", found=other)
+            answers[report.plan.intent] = entry.where
+
+
+def _files(workspace: Path) -> Iterator[tuple[Path, bool]]:
+    """Signed files, and whether their name must be their digest."""
+    for folder in (LEDGER, ADOPTIONS, OBSERVATIONS):
+        for path in sorted((workspace / folder).glob("*")):
+            if not path.name.startswith("."):
+                yield path, True
+    for path in sorted((workspace / "reports").glob(f"*/*/report{SUFFIX}")):
+        yield path, False
+
+
+def load(workspace: Path, trust: Trust) -> Ledger:
+    """Every signed file of the workspace, verified.
+
+    Raises TrustError for a changed or misnamed file, a signature that does not hold, a key used outside its role or
+    time, a missing parent, or two reports for one intent.
+    """
+    entries: dict[str, Signed] = {}
+    outsiders: dict[str, Outsider] = {}
+    for path, named in _files(workspace):
+        data, where = path.read_bytes(), str(path.relative_to(workspace))
+        digest = sha256_bytes(data)
+        if named and path.name != digest + SUFFIX:
+            raise TrustError("a ledger entry has changed", where=where, expected=digest + SUFFIX, found=path.name)
+        envelope = dsse.parse(data, where)
+        key_ids = tuple(each.key_id for each in envelope.signatures)
+        if all(trust.key(key_id) for key_id in key_ids):
+            entries[digest] = open_envelope(envelope, trust, where)
+        else:
+            outsiders[digest] = Outsider(path.relative_to(workspace), key_ids)
+    ledger = Ledger(entries, outsiders)
+    ledger.check()
+    return ledger
+
+
+def find_report(workspace: Path, run: str) -> Path:
+    """The folder of the run's report. Raises InputError where there is none, or more than one."""
+    found = sorted((workspace / "reports").glob(f"*/{glob.escape(run)}/report{SUFFIX}"))
+    if len(found) != 1:
+        raise InputError(
+            "no such report" if not found else "several reports of this name",
+            where=str(workspace / "reports"),
+            expected="the name of one run",
+            found=run,
+            next_step="`runner reports` lists them",
+        )
+    return found[0].parent
+
+
+def append(workspace: Path, folder: Path, data: bytes) -> Path:
+    """Add one signed file to ``workspace / folder`` under its digest; what stands there already is left alone."""
+    path = workspace / folder / (sha256_bytes(data) + SUFFIX)
+    write_whole(path, data)
+    return path
+
+
+def append_intent(workspace: Path, trust: Trust, intent: Intent, key: PrivateKey) -> tuple[str, bytes]:
+    """Sign ``intent`` onto the present heads and add it; its digest and the file's bytes."""
+    signed = SignedIntent(parents=load(workspace, trust).heads(), **intent.model_dump())
+    digests = {**intent.candidate, "order": intent.order_digest, "plan": intent.plan_digest}
+    data = sign(signed, digests, key)
+    append(workspace, LEDGER, data)
+    return sha256_bytes(data), data
+
+
+def append_observation(workspace: Path, observation: Observation, key: PrivateKey) -> Path:
+    """Sign and add what a seat was seen to be."""
+    return append(workspace, OBSERVATIONS, sign(observation, observation.subjects, key))
+
+
+__all__ = [
+    "ADOPTIONS",
+    "LEDGER",
+    "OBSERVATIONS",
+    "SUFFIX",
+    "Ledger",
+    "Outsider",
+    "append",
+    "append_intent",
+    "append_observation",
+    "find_report",
+    "load",
+]

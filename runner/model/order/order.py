@@ -1,0 +1,145 @@
+"""The order itself, by kind. ``kernel`` and ``gate`` orders run; the other kinds load without loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from runner.digest import sha256_bytes
+from runner.model.base import Record, Slug
+from runner.model.order.candidate import Candidate, Target
+from runner.model.order.contract import Contract, Design, ReportDuties, RequiredTests, Restore
+from runner.model.order.facts import Deliverable, Fact, OrderInput, Reading, Ruling
+from runner.model.order.intent import Capability, Constraints, Intent, People, Scope
+from runner.model.order.judgement import GateRequest, KillLine, Primary
+from runner.model.scalars import Free, Line, Whole
+from runner.yaml_strict import parse, read
+
+
+class WorkOrder(Record):
+    """What every kind shares."""
+
+    schema_version: Annotated[Whole, Field(ge=1, le=1)]
+    """Version of this schema: 1."""
+    id: Slug
+    version: Whole = 1
+    """Counts the versions of this order."""
+    title: Line
+    date: Line
+    supersedes: Slug | None = None
+    archived_as: Line | None = None
+    people: People
+    intent: Intent
+    facts: tuple[Fact, ...] = ()
+    rulings: tuple[Ruling, ...] = ()
+    inputs: tuple[OrderInput, ...] = ()
+    contract: Contract | None = None
+    design: Design | None = None
+    scope: Scope | None = None
+    constraints: Constraints = Constraints()
+    tests_required: RequiredTests | None = None
+    gates: tuple[GateRequest, ...] = ()
+    kill_lines: tuple[KillLine, ...] = ()
+    deliverables: tuple[Deliverable, ...] = ()
+    report: ReportDuties = ReportDuties()
+    reading: tuple[Reading, ...] = ()
+    capability: tuple[Capability, ...] = ()
+    restore: Restore | None = None
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        for what, names in (
+            ("gate", [gate.name for gate in self.gates]),
+            ("fact", [fact.id for fact in self.facts]),
+            ("kill line", [line.gate for line in self.kill_lines]),
+        ):
+            for name in names:
+                if names.count(name) > 1:
+                    raise ValueError(f"{what} {name!r} is named twice")
+        named = {gate.name for gate in self.gates}
+        for line in self.kill_lines:
+            if line.gate not in named:
+                raise ValueError(f"kill line on {line.gate!r}, which is no gate of this order")
+        return self
+
+
+class KernelOrder(WorkOrder):
+    """A native kernel against the incumbent on a standing seat."""
+
+    kind: Literal["kernel"]
+    target: Target
+    candidate: Candidate
+    primary: Primary
+
+
+class GateOrder(WorkOrder):
+    """No candidate: named gates over a standing configuration (baseline, A/A floor, drift alarm)."""
+
+    kind: Literal["gate"]
+    target: Target
+    primary: Primary | None = None
+
+
+class BakeOrder(WorkOrder):
+    """A calibrated quantisation of named modules into a pack."""
+
+    kind: Literal["bake"]
+    target: Target | None = None
+    recipe: dict[str, Free] = {}
+    """Bits by module, calibration, codebook: typed by the bake step."""
+
+
+class OverlayOrder(WorkOrder):
+    """A pack made of another pack with some tensors replaced."""
+
+    kind: Literal["overlay"]
+    target: Target | None = None
+    recipe: dict[str, Free] = {}
+
+
+class PatchOrder(WorkOrder):
+    """Edits of the engine or plugin at exact anchors."""
+
+    kind: Literal["patch"]
+    target: Target | None = None
+    recipe: dict[str, Free] = {}
+
+
+class SurveyOrder(WorkOrder):
+    """No seat: claims with evidence that other orders may cite."""
+
+    kind: Literal["survey"]
+    questions: tuple[Line, ...] = ()
+
+
+Order = Annotated[
+    KernelOrder | GateOrder | BakeOrder | OverlayOrder | PatchOrder | SurveyOrder, Field(discriminator="kind")
+]
+"""Any work order."""
+
+RunnableOrder = KernelOrder | GateOrder
+
+
+class OrderFile(Record):
+    """An order as it was read."""
+
+    order: Order
+    text: str
+    digest: str
+    """SHA-256 of the file's bytes."""
+
+
+def load_order(path: Path) -> OrderFile:
+    """Read and validate one order. Raises InputError with ``file:line:column`` of every fault."""
+    document = read(path)
+    order = document.validate(Order)
+    data = path.read_bytes()
+    return OrderFile(order=order, text=data.decode(), digest=sha256_bytes(data))
+
+
+def parse_order(text: str, name: str = "order.yaml") -> Order:
+    """The same from text that was kept (a run folder, a report)."""
+    order: Order = parse(text.encode(), name).validate(Order)
+    return order

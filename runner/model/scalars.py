@@ -1,0 +1,89 @@
+"""How a scalar that a person wrote gets its type: from its source text, by the field it stands in.
+
+YAML 1.1 and 1.2 disagree on ``off``, ``695e0514``, ``07320415``, ``8:30`` and ``1e-3``. The loader therefore hands on
+the text of a scalar written without quotes as :class:`Plain`, and the fields below decide. A value that already has its
+type (a record read back from JSON) passes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator, JsonValue, StringConstraints
+
+from runner.model.base import DecimalText
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)\Z")
+_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE]-?[0-9]+)?\Z")
+_PRETENDS = re.compile(
+    r"[-+]?(\.inf|\.nan|0x[0-9a-f]+|0o?[0-7]+|0b[01]+|[0-9][0-9_,]*[0-9_]|[0-9]+(:[0-9.]+)+|\.[0-9]+|[0-9]+\.?[0-9]*e\+?[0-9]+)\Z",
+    re.IGNORECASE,
+)
+"""Text that some YAML reader takes for a number and that is not one of ours."""
+
+
+class Plain(str):
+    """A scalar as it was written, without quotes."""
+
+    __slots__ = ()
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, Plain):
+        if not _WHOLE.match(value):
+            raise ValueError(f"expected a whole number such as 12, found {str(value)!r}")
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"expected a whole number without quotes, found {value!r}")
+    return value
+
+
+def _flag(value: object) -> object:
+    if isinstance(value, Plain) and value in ("true", "false"):
+        return value == "true"
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"expected true or false, found {str(value)!r}")
+
+
+def _number(value: object) -> object:
+    if isinstance(value, str) and _DECIMAL.match(value):
+        return str(value)
+    raise ValueError(f"expected a number such as 0.02 or 1e-3, found {str(value)!r}")
+
+
+def _free(value: object) -> object:
+    """Type a value that no field describes: numbers with a fraction stay decimal text, other words stay words."""
+    if isinstance(value, dict):
+        return {str(key): _free(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_free(inner) for inner in value]
+    if not isinstance(value, Plain):
+        return value
+    if value in ("true", "false"):
+        return value == "true"
+    if _WHOLE.match(value):
+        return int(value)
+    if _PRETENDS.match(value):
+        raise ValueError(f"{str(value)!r} is read differently by different YAML readers: put it in quotes")
+    return str(value)
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+"""A whole number in plain decimal digits."""
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""``true`` or ``false`` and nothing else: ``on``, ``off``, ``yes`` and ``no`` are words."""
+
+Number = Annotated[DecimalText, BeforeValidator(_number)]
+"""A decimal number, kept as text so that no reader rounds it."""
+
+Free = Annotated[JsonValue, BeforeValidator(_free)]
+"""A parameter whose type its consumer knows."""
+
+Pin = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,64}$")]
+"""A commit or digest, digit for digit as it was written."""
+
+Line = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+"""Text that says something."""

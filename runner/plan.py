@@ -1,0 +1,133 @@
+"""From an order and a seat's manifest to the sealed plan: pure, so that anybody can make it again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runner.digest import sha256_json
+from runner.errors import InputError
+from runner.gates.registry import gate
+from runner.gates.registry import source_digest as gate_digest
+from runner.model.order import GateOrder, GateRequest, KernelOrder, OrderFile
+from runner.model.plan import Plan, PlannedGate, PlannedWindow
+from runner.model.seat import SeatManifest
+from runner.plan_layout import BOOT_ORDER, INCUMBENT_ONLY, NO_READBACK, Layout
+from runner.plan_windows import MAKERS, Made
+from serve.instruments.registry import instrument, parse
+from serve.instruments.registry import source_digest as instrument_digest
+
+
+def runnable(file: OrderFile) -> KernelOrder | GateOrder:
+    """The order, where its kind can be executed. Raises InputError for the other kinds."""
+    if isinstance(file.order, KernelOrder | GateOrder):
+        return file.order
+    raise InputError(
+        f"a {file.order.kind} order has no run yet",
+        where=file.order.id,
+        expected="kind kernel or gate",
+        found=file.order.kind,
+    )
+
+
+def layout_of(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Layout:
+    """The order on its seat."""
+    candidate = order.candidate if isinstance(order, KernelOrder) else None
+    return Layout(order.target, manifest, candidate, order.primary)
+
+
+def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, str], seed_commitment: str) -> Plan:
+    """The plan. The same arguments give the same plan, so its digest names what was sealed.
+
+    Raises InputError for an order kind, gate or instrument that cannot be planned.
+    """
+    order = runnable(file)
+    layout = layout_of(order, manifest)
+    made = _placed(layout, [(request, _make(layout, request)) for request in order.gates])
+    windows = _in_boot_order([window for _, part in made for window in part.own])
+    boots = tuple(layout.boot(name) for name in BOOT_ORDER if any(window.boot == name for window in windows))
+    gates = tuple(
+        PlannedGate(
+            name=request.name,
+            version=request.version,
+            windows=_reads(part, windows),
+            parameters=request.parameters,
+        )
+        for request, part in made
+    )
+    return Plan(
+        order=order.id,
+        order_digest=file.digest,
+        seat=manifest.name,
+        seat_digest=sha256_json(manifest.model_dump(mode="json")),
+        subjects=subjects,
+        instruments=_sources(gates, windows),
+        variants=layout.variants,
+        pairing=order.primary.pairing if order.primary else "none",
+        pairs=order.primary.pairs if order.primary else 0,
+        seed_commitment=seed_commitment,
+        boots=boots,
+        windows=windows,
+        gates=gates,
+        kill_lines=tuple(line.gate for line in order.kill_lines if line.action == "stop"),
+    )
+
+
+def _make(layout: Layout, request: GateRequest) -> Made:
+    if request.name not in MAKERS:
+        raise InputError(
+            "no windows are known for this gate", where=request.name, expected=", ".join(MAKERS), found=request.name
+        )
+    return MAKERS[request.name](layout, request)
+
+
+def _placed(layout: Layout, made: list[tuple[GateRequest, Made]]) -> list[tuple[GateRequest, Made]]:
+    """Windows that belong to every boot, now that the boots are known."""
+    named = {window.boot for _, part in made for window in part.own}
+    used = [name for name in BOOT_ORDER if name in named] or [INCUMBENT_ONLY]
+    placed = []
+    for request, part in made:
+        everywhere = tuple(
+            layout.window(f"{request.name}-{boot}", boot, part.in_every_boot, "none", {}, seconds=1)
+            for boot in used
+            if part.in_every_boot and boot not in NO_READBACK
+        )
+        placed.append((request, replace(part, own=part.own + everywhere)))
+    return placed
+
+
+def _in_boot_order(windows: list[PlannedWindow]) -> tuple[PlannedWindow, ...]:
+    """Windows by boot; inside a boot the live readback first and the speed blocks last, when the engine is warm."""
+    rank = {"resolved": 0, "speed": 2}
+    return tuple(
+        sorted(
+            windows,
+            key=lambda window: (BOOT_ORDER.index(window.boot), rank.get(parse(window.instrument)[0], 1)),
+        )
+    )
+
+
+def _reads(part: Made, windows: tuple[PlannedWindow, ...]) -> tuple[str, ...]:
+    if part.reads_every_candidate_window:
+        return tuple(window.id for window in windows if not window.control)
+    return tuple(window.id for window in part.own)
+
+
+def _sources(gates: tuple[PlannedGate, ...], windows: tuple[PlannedWindow, ...]) -> dict[str, str]:
+    """Digest of the source of each gate and instrument, by ``gate/name@version`` and ``instrument/name@version``."""
+    found = {f"gate/{one.name}@{one.version}": gate_digest(gate(one.name, one.version)) for one in gates}
+    for reference in sorted({window.instrument for window in windows}):
+        found[f"instrument/{reference}"] = instrument_digest(instrument(*parse(reference)))
+    return found
+
+
+def plan_digest(plan: Plan) -> str:
+    """What seals a plan and keys every draw."""
+    return sha256_json(plan.model_dump(mode="json"))
+
+
+def seconds_of(plan: Plan) -> int:
+    """Expected seat time."""
+    return sum(boot.seconds for boot in plan.boots) + sum(window.seconds for window in plan.windows)
+
+
+__all__ = ["compile_plan", "layout_of", "plan_digest", "runnable", "seconds_of"]

@@ -1,0 +1,126 @@
+"""The fixed boots of a plan and the helper that makes windows in them, with what has to run there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from runner.model.base import Arm
+from runner.model.order import Candidate, GateRequest, Primary, Target
+from runner.model.plan import BootRole, Expectation, PlannedBoot, PlannedWindow
+from runner.model.seat import SeatManifest
+
+INCUMBENT_ONLY, CANDIDATE_ONLY, FORCING, ONE_ROW, DESK = (
+    "incumbent-only",
+    "candidate-only",
+    "forcing",
+    "one-row",
+    "desk",
+)
+SHARED = ("shared-a", "shared-b")
+KNOCK_OUTS = ("knock-out-decline", "knock-out-zero")
+BOOT_ORDER = (DESK, INCUMBENT_ONLY, *SHARED, CANDIDATE_ONLY, FORCING, ONE_ROW, *KNOCK_OUTS)
+NO_READBACK = frozenset({DESK, KNOCK_OUTS[0]})
+"""Boots without a live engine to read back: the desk, and the one that strict has to refuse."""
+FORCING_ARGUMENTS: dict[str, JsonValue] = {"logits_processors": "serve.witness.force:Force"}
+"""Engine arguments that bring the logits processor which forces the next token."""
+ONE_ROW_ARGUMENTS: dict[str, JsonValue] = {"max_num_batched_tokens": 1, "max_num_seqs": 1}
+WIDE = 65
+"""Stands for every launch of more than 64 rows."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One order on one seat, as far as windows need to know."""
+
+    target: Target
+    manifest: SeatManifest
+    candidate: Candidate | None
+    """None for a ``gate`` order: both arms are the incumbent."""
+    primary: Primary | None
+
+    @property
+    def incumbent(self) -> str:
+        return self.candidate.incumbent if self.candidate else "incumbent"
+
+    @property
+    def variants(self) -> dict[Arm, str]:
+        """The variant behind each arm."""
+        return {"incumbent": self.incumbent, "candidate": self.candidate.variant if self.candidate else self.incumbent}
+
+    @property
+    def watermark(self) -> str:
+        return f"{self.variants['candidate']}-watermark"
+
+    def boot(self, name: str) -> PlannedBoot:
+        """The planned boot of one of the names above."""
+        role: BootRole
+        libraries: tuple[str, ...] = (self.candidate.variant,) if self.candidate else ()
+        arguments: dict[str, JsonValue] = {}
+        strict = self.candidate.strict if self.candidate else 0
+        if name in SHARED:
+            role = "shared"
+        elif name in (INCUMBENT_ONLY, DESK):
+            role, libraries, strict = ("incumbent-only", (), 0) if name == INCUMBENT_ONLY else ("desk", libraries, 0)
+        elif name == CANDIDATE_ONLY:
+            role = "candidate-only"
+        elif name in (FORCING, ONE_ROW):
+            role = "forcing" if name == FORCING else "one-row"
+            arguments = FORCING_ARGUMENTS if name == FORCING else ONE_ROW_ARGUMENTS
+            libraries = (*libraries, self.watermark) if self.candidate and name == FORCING else libraries
+        elif name == KNOCK_OUTS[0]:
+            role, strict = "knock-out-decline", 2
+        else:
+            role, strict = "knock-out-zero", 2
+        if self.manifest.adapter == "fake":
+            arguments = {}  # the toy engine forces tokens in every boot
+        seconds = 0 if role == "desk" else self.manifest.boot_seconds
+        return PlannedBoot(id=name, role=role, libraries=libraries, strict=strict, arguments=arguments, seconds=seconds)
+
+    def expects(self, arm: Arm | str) -> tuple[Expectation, ...]:
+        """Which variant runs which rows while ``arm`` is switched on; nothing is claimed where no arm is."""
+        if arm == "none":
+            return ()
+        if self.candidate is None or arm == "incumbent":
+            return (Expectation(variant=self.incumbent, rows_min=1, rows_max=WIDE),)
+        low, high = self.candidate.min_rows, self.candidate.max_rows
+        found = [Expectation(variant=self.candidate.variant, rows_min=low, rows_max=min(high, WIDE))]
+        if low > 1:
+            found.append(Expectation(variant=self.incumbent, rows_min=1, rows_max=low - 1, decline="rows-below-limit"))
+        if high < WIDE:
+            found.append(
+                Expectation(variant=self.incumbent, rows_min=high + 1, rows_max=WIDE, decline="rows-above-limit")
+            )
+        return tuple(found)
+
+    def window(
+        self,
+        name: str,
+        boot: str,
+        instrument: str,
+        arm: Arm | str,
+        arguments: dict[str, JsonValue],
+        *,
+        seconds: int,
+        control: bool = False,
+    ) -> PlannedWindow:
+        """One window with its expectations."""
+        return PlannedWindow.model_validate(
+            {
+                "id": name,
+                "boot": boot,
+                "instrument": instrument,
+                "arm": arm,
+                "control": control or arm in ("incumbent", "none"),
+                "expects": self.expects(arm),
+                "arguments": arguments,
+                "seconds": seconds,
+            }
+        )
+
+
+def amount(request: GateRequest, name: str, default: int) -> int:
+    """A whole number of the gate's ``windows`` block (documents, tokens, trials), or its default."""
+    value = request.windows.get(name, default)
+    return value if isinstance(value, int) and not isinstance(value, bool) else default

@@ -1,0 +1,64 @@
+"""A draft plan for reading: every step with its seconds, every gate with its chances of being wrong."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from runner.check import check
+from runner.draw import commitment
+from runner.errors import InputError
+from runner.model.order import load_order
+from runner.model.plan import PlannedWindow
+from runner.plan import compile_plan, plan_digest, runnable, seconds_of
+from runner.plan_odds import odds
+from runner.steps.seats import load_manifest
+
+DRAFT_SEED = bytes(32)
+"""A draft draws nothing: the run seals its own seed, so its digest is another."""
+
+
+def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
+    """The plan as data and as text. Raises InputError for an order that cannot be decided on the seat."""
+    file = load_order(path)
+    order = runnable(file)
+    manifest = load_manifest(seat or order.target.seat)
+    faults = check(order, manifest)
+    if faults:
+        raise InputError(
+            "the order cannot be decided", where=str(path), found="; ".join(fault.message for fault in faults)
+        )
+    plan = compile_plan(file, manifest, {}, commitment(DRAFT_SEED))
+    chances = odds(plan, order, manifest)
+    value = {
+        "draft": True,
+        "plan": plan.model_dump(mode="json"),
+        "digest": plan_digest(plan),
+        "seconds": seconds_of(plan),
+        "odds": [asdict(one) for one in chances],
+        "false_fail_together": 1 - prod(1 - one.false_fail for one in chances),
+    }
+    lines = [
+        f"{plan.order} on {plan.seat}",
+        f"{len(plan.boots)} boots, {len(plan.windows)} windows, about {seconds_of(plan)} s",
+        "draft: digests of libraries and pack are sealed when the run starts",
+        "",
+    ]
+    for boot in plan.boots:
+        loaded = ", ".join(boot.libraries) or "no candidate library"
+        lines.append(f"{boot.id:<20} {boot.seconds:>4} s  strict {boot.strict}  {loaded}")
+        lines += [_window_line(window) for window in plan.windows if window.boot == boot.id]
+    lines += ["", f"{'gate':<14} {'false fail':>10} {'false pass':>10} {'power':>7}"]
+    lines += [
+        f"{one.gate:<14} {one.false_fail:>10.2%} {one.false_pass:>10.2%} {one.power:>7.1%}  {one.basis}"
+        for one in chances
+    ]
+    lines.append(f"a good candidate fails for no reason in {value['false_fail_together']:.2%} of runs")
+    return value, "\n".join(lines)
+
+
+def _window_line(window: PlannedWindow) -> str:
+    control = "  control" if window.control else ""
+    return f"  {window.id:<18} {window.seconds:>4} s  {window.instrument:<16} {window.arm}{control}"

@@ -1,0 +1,223 @@
+"""Which windows each gate reads. A gate that is not named in :data:`MAKERS` cannot be planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from runner.model.order import GateRequest
+from runner.model.plan import PlannedWindow
+from runner.plan_layout import (
+    CANDIDATE_ONLY,
+    DESK,
+    FORCING,
+    INCUMBENT_ONLY,
+    KNOCK_OUTS,
+    SHARED,
+    WIDE,
+    Layout,
+    amount,
+)
+
+QUAD = 4
+"""Blocks of one pair."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A gate's own windows, and those of others it reads too."""
+
+    own: tuple[PlannedWindow, ...] = ()
+    reads_every_candidate_window: bool = False
+    in_every_boot: str = ""
+    """Instrument of a window that every engine boot of the plan opens first."""
+
+
+Maker = Callable[[Layout, GateRequest], Made]
+
+
+def _speed(layout: Layout, request: GateRequest) -> Made:
+    primary = layout.primary
+    pairs = primary.pairs if primary else amount(request, "pairs", 6)
+    languages: list[JsonValue] = list(primary.languages) if primary else ["en", "ja", "code"]
+    common: dict[str, JsonValue] = {
+        "streams": primary.streams if primary else 1,
+        "languages": languages,
+        "tokens": primary.tokens if primary else amount(request, "tokens", 128),
+        "prompt_tokens": amount(request, "prompt_tokens", 64),
+    }
+    seconds = amount(request, "block_seconds", 3)
+    windows = []
+    for pair in range(pairs):
+        boot = SHARED[pair * len(SHARED) // pairs]
+        for block in range(QUAD):
+            arguments = common | {"quad": f"q{pair + 1}", "block": block, "material": f"speed-q{pair + 1}"}
+            name = f"q{pair + 1}-b{block + 1}"
+            windows.append(layout.window(name, boot, "speed@1", "drawn", arguments, seconds=seconds))
+    if layout.candidate:
+        for block in range(QUAD):
+            arguments = common | {"material": "speed-q1"}
+            name = f"alone-b{block + 1}"
+            windows.append(layout.window(name, INCUMBENT_ONLY, "speed@1", "incumbent", arguments, seconds=seconds))
+    return Made(tuple(windows))
+
+
+def _both_arms(
+    layout: Layout,
+    name: str,
+    boot: str,
+    arguments: dict[str, JsonValue],
+    seconds: int,
+    *,
+    instrument: str = "",
+    rows: int = 1,
+) -> tuple[PlannedWindow, ...]:
+    """The same material through the incumbent and, where there is one, the candidate; ``rows`` is what a step holds."""
+    instrument = instrument or f"{name}@1"
+    arguments = arguments | {"material": name}
+    windows = [layout.window(f"{name}-incumbent", boot, instrument, "incumbent", arguments, seconds=seconds)]
+    if layout.candidate:
+        outside = not layout.candidate.min_rows <= rows <= layout.candidate.max_rows
+        arguments = arguments | {"reference_window": f"{name}-incumbent"}
+        windows.append(
+            layout.window(
+                f"{name}-candidate", boot, instrument, "candidate", arguments, seconds=seconds, control=outside
+            )
+        )
+    return tuple(windows)
+
+
+def _documents(request: GateRequest, tokens: int) -> dict[str, JsonValue]:
+    return {
+        "documents": amount(request, "documents", 24),
+        "tokens": amount(request, "tokens", tokens),
+        "languages": request.windows.get("languages", ["en", "ja", "code"]),
+    }
+
+
+def _ppl_prefill(layout: Layout, request: GateRequest) -> Made:
+    arguments = _documents(request, 256)
+    seconds = amount(request, "window_seconds", 4)
+    return Made(_both_arms(layout, "ppl-prefill", SHARED[0], arguments, seconds, rows=WIDE))
+
+
+def _ppl_decode(layout: Layout, request: GateRequest) -> Made:
+    arguments = _documents(request, 128) | {"rows": amount(request, "rows", 8)}
+    seconds = amount(request, "window_seconds", 6)
+    return Made(_both_arms(layout, "ppl-decode", FORCING, arguments, seconds))
+
+
+def _kld(layout: Layout, request: GateRequest) -> Made:
+    rows = amount(request, "rows", 8)
+    arguments = _documents(request, 96) | {"rows": rows, "top": amount(request, "top", 64)}
+    seconds = amount(request, "window_seconds", 6)
+    both = _both_arms(layout, "kld", FORCING, arguments, seconds)
+    again = arguments | {"rows": max(1, rows // 2), "material": "kld", "reference_window": "kld-incumbent"}
+    return Made((*both, layout.window("kld-again", FORCING, "kld@1", "incumbent", again, seconds=seconds)))
+
+
+def _needle(layout: Layout, request: GateRequest) -> Made:
+    arguments: dict[str, JsonValue] = {
+        "depths": request.windows.get("depths", [10, 30, 50, 70, 90]),
+        "prompt_tokens": amount(request, "prompt_tokens", min(1792, layout.manifest.max_model_len - 256)),
+        "languages": request.windows.get("languages", ["en", "ja", "code"]),
+    }
+    return Made(_both_arms(layout, "needle", SHARED[1], arguments, amount(request, "window_seconds", 10)))
+
+
+def _finish(layout: Layout, request: GateRequest) -> Made:
+    arm, boot = ("candidate", CANDIDATE_ONLY) if layout.candidate else ("incumbent", SHARED[0])
+    arguments: dict[str, JsonValue] = {
+        "texts": amount(request, "texts", 6),
+        "tokens": amount(request, "tokens", 256),
+        "languages": request.windows.get("languages", ["en", "ja", "code"]),
+    }
+    seconds = amount(request, "window_seconds", 5)
+    return Made((layout.window("finish", boot, "finish@1", arm, arguments, seconds=seconds),))
+
+
+def _kv_window(layout: Layout, request: GateRequest) -> Made:
+    arm, boot = ("candidate", CANDIDATE_ONLY) if layout.candidate else ("incumbent", SHARED[0])
+    seconds = amount(request, "window_seconds", 8)
+    return Made((layout.window("kv-window", boot, "kv-window@1", arm, {}, seconds=seconds),))
+
+
+def _watermark(layout: Layout, request: GateRequest) -> Made:
+    arguments: dict[str, JsonValue] = {"variant": layout.watermark, "tokens": amount(request, "tokens", 64)}
+    seconds = amount(request, "window_seconds", 3)
+    return Made((layout.window("watermark", FORCING, "watermark@1", "candidate", arguments, seconds=seconds),))
+
+
+def _perturbation(layout: Layout, request: GateRequest) -> Made:
+    arguments: dict[str, JsonValue] = {"tokens": amount(request, "tokens", 64)}
+    seconds = amount(request, "window_seconds", 6)
+    return Made((layout.window("perturbation", FORCING, "perturbation@1", "candidate", arguments, seconds=seconds),))
+
+
+def _knock_out(layout: Layout, request: GateRequest) -> Made:
+    arguments: dict[str, JsonValue] = {
+        "variant": layout.variants["candidate"],
+        "tokens": amount(request, "tokens", 64),
+    }
+    seconds = amount(request, "window_seconds", 3)
+    # The library that declines is switched on from the start; the one that writes zeros is compared with the incumbent.
+    arms = zip(KNOCK_OUTS, ("candidate", "none"), strict=True)
+    return Made(
+        tuple(
+            layout.window(name, name, f"{name}@1", arm, arguments, seconds=seconds, control=True) for name, arm in arms
+        )
+    )
+
+
+def _parity(layout: Layout, request: GateRequest) -> Made:
+    arguments = {"variant": layout.variants["candidate"]} | request.windows
+    seconds = amount(request, "window_seconds", 20)
+    return Made((layout.window("parity", DESK, "parity@1", "none", arguments, seconds=seconds),))
+
+
+def _pack(layout: Layout, request: GateRequest) -> Made:
+    arguments: dict[str, JsonValue] = {"pack": layout.target.pack}
+    seconds = amount(request, "window_seconds", 2)
+    return Made((layout.window("pack", DESK, "pack@1", "none", arguments, seconds=seconds),))
+
+
+def _restore(layout: Layout, request: GateRequest) -> Made:
+    return Made((layout.window("restore", DESK, "restore@1", "none", {}, seconds=1),))
+
+
+def _engaged(layout: Layout, request: GateRequest) -> Made:
+    arguments: dict[str, JsonValue] = {
+        "prompt_tokens": amount(request, "prompt_tokens", 96),
+        "tokens": amount(request, "tokens", 16),
+    }
+    window = layout.window("engaged", CANDIDATE_ONLY, "engaged@1", "candidate", arguments, seconds=1)
+    return Made((window,), reads_every_candidate_window=True)
+
+
+def _resolved(layout: Layout, request: GateRequest) -> Made:
+    return Made(in_every_boot="resolved@1")
+
+
+MAKERS: dict[str, Maker] = {
+    "pack": _pack,
+    "resolved": _resolved,
+    "engaged": _engaged,
+    "parity": _parity,
+    "speed": _speed,
+    "ppl-prefill": _ppl_prefill,
+    "ppl-decode": _ppl_decode,
+    "kld": _kld,
+    "needle": _needle,
+    "kv-window": _kv_window,
+    "finish": _finish,
+    "watermark": _watermark,
+    "perturbation": _perturbation,
+    "knock-out": _knock_out,
+    "restore": _restore,
+}
+"""By gate name."""
+
+NEEDS_CANDIDATE = frozenset({"engaged", "parity", "kld", "watermark", "perturbation", "knock-out"})
+"""Gates that say nothing where there is no candidate."""

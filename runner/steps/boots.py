@@ -1,0 +1,215 @@
+"""The measured part of a run: each planned boot once, its windows in order, evidence on disk before the next window.
+
+What a crash left behind is kept and named: a boot that was running becomes *aborted*; a quad of which blocks are
+missing is measured again as a whole, and its old blocks are set aside.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.clock import now
+from runner.digest import canonical_json
+from runner.errors import SeatError
+from runner.files import write_whole
+from runner.model.base import Arm
+from runner.model.boot import BootRecord
+from runner.model.plan import PlannedBoot, PlannedWindow
+from runner.paths import source_root
+from runner.plan_layout import KNOCK_OUTS
+from runner.steps.evidence import closed_in, keep, set_aside
+from runner.steps.judge import struck
+from runner.steps.reduce import reduce, sample_of
+from runner.steps.seats import seat_of
+from runner.steps.state import Run
+from serve.client.context import WindowContext
+from serve.client.refusal import refused
+from serve.client.registry import driver
+from serve.seat import Boot, BootRequest
+
+POOLS = Path("recipe/mini/text")
+BOOTS = "boots"
+AFTER_BOOTS = "restore@"
+"""Instruments whose reading is taken once every boot has ended."""
+_DISTURBED_SHARE = 4
+"""More than one block in four disturbed: the machine is no place to measure, and nothing is repeated any more."""
+
+
+def boots(run: Run) -> Run:
+    """Measure every window that is not measured yet. A boot that cannot come up or dies costs only its own windows."""
+    _abort_running(run)
+    for planned in run.plan.boots:
+        if run.journal.of("boot-ended", planned=planned.id):
+            continue
+        if run.plan.kill_lines and (killed := struck(reduce(_with_boots(run)))):
+            run.journal.write("killed", gate=killed)
+            run.progress.note(f"kill line {killed} stops the run")
+            return _with_boots(run).with_outcome(killed_by=killed)
+        blocks = [block for block in blocks_of(run, planned) if not _finished(run, block)]
+        if blocks:
+            _boot(run, planned, blocks)
+    return _with_boots(run)
+
+
+def blocks_of(run: Run, planned: PlannedBoot) -> Iterator[tuple[PlannedWindow, ...]]:
+    """The boot's windows in order; the four of a quad stay together."""
+    quads: dict[str, list[PlannedWindow]] = {}
+    for window in run.windows_of(planned):
+        if window.instrument.startswith(AFTER_BOOTS):
+            continue
+        quads.setdefault(str(window.arguments.get("quad", window.id)), []).append(window)
+    yield from (tuple(windows) for windows in quads.values())
+
+
+def _finished(run: Run, block: tuple[PlannedWindow, ...]) -> bool:
+    """All windows kept, and of one boot."""
+    measured = {closed_in(run, window.id) for window in block}
+    return len(measured) == 1 and "" not in measured
+
+
+def variant_of(run: Run, window: PlannedWindow) -> str:
+    """The variant to switch on; the sealed seed decides for the blocks of a quad."""
+    if window.arm == "drawn":
+        block = window.arguments["block"]
+        assert isinstance(block, int), "the plan numbers the blocks of a quad"
+        return run.plan.variants[run.sealed.draw.arms(str(window.arguments["quad"]))[block]]
+    return run.plan.variants["incumbent" if window.arm == "none" else window.arm]
+
+
+def request_of(run: Run, planned: PlannedBoot) -> BootRequest:
+    """What the adapter needs; in a knock-out boot the candidate's name stands for the knock-out library."""
+    libraries = {name: run.built.libraries[name] for name in planned.libraries}
+    if planned.role in KNOCK_OUTS:
+        libraries[run.plan.variants["candidate"]] = run.built.libraries[planned.role]
+    native = {name: path for name, path in run.built.libraries.items() if name == run.plan.variants["incumbent"]}
+    order = run.order.order
+    candidate = getattr(order, "candidate", None)
+    starts_with: Arm = "candidate" if planned.role in ("candidate-only", KNOCK_OUTS[0]) else "incumbent"
+    return BootRequest(
+        planned=planned,
+        manifest=run.manifest,
+        pack=source_root() / run.manifest.pack,
+        libraries=native | libraries,
+        variant=run.plan.variants[starts_with],
+        allowed_declines=candidate.allowed_declines if candidate else (),
+        folder=run.folder / "logs" / planned.id,
+    )
+
+
+def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]]) -> None:
+    run.progress.begin(f"boot {planned.id}", planned.seconds)
+    run.journal.write("boot-started", planned=planned.id)
+    request = request_of(run, planned)
+    shutil.rmtree(request.folder, ignore_errors=True)
+    request.folder.mkdir(parents=True)
+    try:
+        boot = seat_of(run.manifest, planned).boot(request)
+    except SeatError as error:
+        run.progress.note(f"boot {planned.id}: {error.what}: {error.found}")
+        record = _never_came_up(planned, error)
+        for window in run.windows_of(planned):
+            if planned.role == KNOCK_OUTS[0]:
+                keep(run, refused(window, record, variant_of(run, window)))
+        _end(run, record)
+        return
+    write_record(run, boot.record)
+    try:
+        for block in blocks:
+            _measure_block(run, boot, block)
+    except SeatError as error:
+        run.progress.note(f"boot {planned.id}: {error.what}: {error.found}")
+    finally:
+        record = boot.stop()
+        write_whole(run.folder / "logs" / f"{record.id}.log", boot.logs().encode())
+        write_record(run, record)
+    _end(run, record)
+
+
+def _end(run: Run, record: BootRecord) -> None:
+    write_record(run, record)
+    run.journal.write("boot-ended", planned=record.planned, boot=record.id, ended=record.ended)
+
+
+def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> None:
+    """One window, or one quad; again as a whole while the machine disturbs it and patience lasts."""
+    if any(closed_in(run, window.id) for window in block):
+        set_aside(run, block, "aborted")
+    while True:
+        for window in block:
+            _measure(run, boot, window)
+        disturbed = [
+            window.id for window in block if (sample := sample_of(run, window)) is not None and sample.disturbed
+        ]
+        if not disturbed:
+            return
+        run.journal.write("block-disturbed", windows=disturbed)
+        if len(block) * len(run.journal.of("block-disturbed")) > len(run.plan.windows) / _DISTURBED_SHARE:
+            run.progress.note("too many disturbed blocks: this machine is too busy to measure on")
+            return
+        run.progress.note(f"disturbed, measured again: {', '.join(disturbed)}")
+        set_aside(run, block, "disturbed")
+
+
+def _measure(run: Run, boot: Boot, window: PlannedWindow) -> None:
+    variant = variant_of(run, window)
+    run.progress.begin(f"{window.id} ({variant})", window.seconds)
+    boot.switch(variant)
+    run.journal.write("window-opened", window=window.id, boot=boot.record.id, variant=variant)
+    context = WindowContext(
+        window=window,
+        boot=boot,
+        manifest=run.manifest,
+        draw=run.sealed.draw,
+        pools=source_root() / POOLS,
+        variant=variant,
+    )
+    keep(run, driver(window.instrument)(context))
+
+
+def _never_came_up(planned: PlannedBoot, error: SeatError) -> BootRecord:
+    """The record of a boot of which nothing answered."""
+    return BootRecord(
+        id=f"{planned.id}-{'0' * 8}",
+        planned=planned.id,
+        label="simulated",
+        engine={},
+        started_at=now(),
+        ready_ms=0,
+        pid=0,
+        ranks=(),
+        requested=planned.arguments,
+        resolved={},
+        kv_tokens=0,
+        canary=False,
+        ended="refused" if planned.strict else "died",
+        ended_reason=error.found or error.what,
+    )
+
+
+def write_record(run: Run, record: BootRecord) -> None:
+    """``boots/<boot id>.json``, all at once."""
+    data = canonical_json(record.model_dump(mode="json"))
+    write_whole(run.folder / BOOTS / f"{record.id}.json", data)
+
+
+def boot_records(run: Run) -> tuple[BootRecord, ...]:
+    """Every boot of the run, aborted ones too, oldest first."""
+    records = [BootRecord.model_validate_json(path.read_bytes()) for path in (run.folder / BOOTS).glob("[!.]*.json")]
+    return tuple(sorted(records, key=lambda record: (record.started_at, record.id)))
+
+
+def _with_boots(run: Run) -> Run:
+    repeats = len(run.journal.of("window-disturbed"))
+    return run.with_outcome(boots=boot_records(run), repeats=repeats)
+
+
+def _abort_running(run: Run) -> None:
+    """Boots that a crash of the runner ended; the watchdog has already ended their processes."""
+    for record in boot_records(run):
+        if record.ended == "running":
+            reason = "the runner ended while this boot ran"
+            aborted = record.model_copy(update={"ended": "aborted", "ended_reason": reason})
+            write_record(run, aborted)
+            run.journal.write("boot-aborted", planned=record.planned, boot=record.id)

@@ -1,0 +1,63 @@
+"""``journal.jsonl``: what happened, one line each, on disk before the next thing happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.clock import now
+from runner.digest import canonical_json
+from runner.errors import StateError
+from runner.files import append_line, write_whole
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line."""
+
+    kind: str
+    at: str
+    facts: dict[str, Any]
+
+
+class Journal:
+    """Append-only; a last line cut short by a crash is dropped when the journal is opened again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._events = list(self._read()) if path.exists() else []
+
+    def _read(self) -> Iterator[Event]:
+        data = self.path.read_bytes()
+        whole, _, torn = data.rpartition(b"\n")
+        if torn:
+            write_whole(self.path, whole + b"\n" if whole else b"")
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                value = json.loads(line)
+                yield Event(value.pop("event"), value.pop("at"), value)
+            except (ValueError, KeyError, AttributeError):
+                raise StateError(
+                    "the journal cannot be read",
+                    where=f"{self.path}:{number}",
+                    expected="one JSON object with event and at",
+                    found=line[:80].decode(errors="replace"),
+                    next_step="start a new run; this one cannot be trusted any more",
+                ) from None
+
+    def write(self, kind: str, **facts: Any) -> None:
+        """Append and fsync one event."""
+        event = Event(kind, now(), facts)
+        append_line(self.path, canonical_json({"event": kind, "at": event.at, **facts}))
+        self._events.append(event)
+
+    def of(self, kind: str, **facts: Any) -> list[Event]:
+        """Events of one kind with these facts, oldest first."""
+        return [
+            event
+            for event in self._events
+            if event.kind == kind and all(event.facts.get(name) == value for name, value in facts.items())
+        ]

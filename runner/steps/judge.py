@@ -1,0 +1,39 @@
+"""Verdicts from samples."""
+
+from __future__ import annotations
+
+from runner.judge import judge as judge_gate
+from runner.model.plan import PlannedGate
+from runner.model.verdict import Status, Verdict
+from runner.steps.state import Run
+
+
+def judge(run: Run) -> Run:
+    """Every gate of the plan; after a kill line struck, gates with windows that were never opened are NOT_RUN."""
+    verdicts = tuple(_one(run, planned) for planned in run.plan.gates)
+    for verdict in verdicts:
+        run.progress.note(f"{verdict.gate}@{verdict.version}: {verdict.status} {'; '.join(verdict.reasons[:1])}")
+    return run.with_outcome(verdicts=verdicts)
+
+
+def _one(run: Run, planned: PlannedGate) -> Verdict:
+    outcome = run.outcome
+    if outcome.killed_by and not {sample.window for sample in outcome.samples}.issuperset(planned.windows):
+        return Verdict(
+            gate=planned.name,
+            version=planned.version,
+            status=Status.NOT_RUN,
+            reasons=(f"kill line {outcome.killed_by} stopped the run before its windows were measured",),
+        )
+    return judge_gate(run.plan, planned, outcome.samples, outcome.boots)
+
+
+def struck(run: Run) -> str:
+    """The first kill line whose gate has all its windows and FAILs or is INVALID; empty for none."""
+    measured = {sample.window for sample in run.outcome.samples}
+    for planned in run.plan.gates:
+        if planned.name in run.plan.kill_lines and measured.issuperset(planned.windows):
+            verdict = judge_gate(run.plan, planned, run.outcome.samples, run.outcome.boots)
+            if verdict.status in (Status.FAIL, Status.INVALID):
+                return planned.name
+    return ""

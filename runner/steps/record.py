@@ -1,0 +1,86 @@
+"""``record.json``: all that the report is made from, in one file."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections import defaultdict
+
+from pydantic import JsonValue
+
+from runner.clock import now
+from runner.digest import canonical_json
+from runner.files import write_whole
+from runner.model.run import Cost, RunRecord
+from runner.model.verdict import Status
+from runner.steps.evidence import digests
+from runner.steps.state import Run
+
+_WITNESSES = {
+    "speed": "client-clock",
+    "perturbation": "perturbation",
+    "watermark": "perturbation",
+    "knock-out": "knock-out",
+}
+"""Which outside witness stood when a gate passed."""
+
+
+def record(run: Run) -> Run:
+    """Write the record once; a resumed run finds it and keeps its time of end."""
+    path = run.folder / "record.json"
+    if not path.exists():
+        write_whole(path, canonical_json(_record(run).model_dump(mode="json")))
+    return run
+
+
+def _record(run: Run) -> RunRecord:
+    sealed, outcome = run.sealed, run.outcome
+    return RunRecord(
+        run=run.name,
+        order_text=run.order.text,
+        order_digest=run.order.digest,
+        plan=sealed.plan,
+        plan_digest=sealed.digest,
+        seed=sealed.seed.hex(),
+        intent_digest=sealed.intent_digest,
+        started_at=run.journal.of("step-ended", step="seal")[0].at,
+        ended_at=now(),
+        boots=outcome.boots,
+        samples=outcome.samples,
+        verdicts=outcome.verdicts,
+        self_tests=outcome.self_tests,
+        assurance=_assurance(run),
+        subjects=sealed.plan.subjects,
+        environment=_environment(),
+        costs=_costs(run),
+        evidence=digests(run),
+        repeats=outcome.repeats,
+    )
+
+
+def _assurance(run: Run) -> tuple[str, ...]:
+    stood = {
+        _WITNESSES[verdict.gate]
+        for verdict in run.outcome.verdicts
+        if verdict.status is Status.PASS and verdict.gate in _WITNESSES
+    }
+    if run.outcome.boots and all(boot.ranks for boot in run.outcome.boots if boot.ended == "stopped"):
+        stood.add("payload")
+    return tuple(sorted(stood))
+
+
+def _environment() -> dict[str, JsonValue]:
+    return {
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "processors": os.cpu_count(),
+    }
+
+
+def _costs(run: Run) -> tuple[Cost, ...]:
+    """Seat time by planned boot."""
+    seconds: defaultdict[str, int] = defaultdict(int)
+    for boot in run.outcome.boots:
+        seconds[boot.planned] += boot.seconds
+    return tuple(Cost(what=name, seconds=total) for name, total in seconds.items())

@@ -1,0 +1,46 @@
+"""Which adapter starts the engine of a seat."""
+
+from __future__ import annotations
+
+import pkgutil
+from pathlib import Path
+
+from runner.errors import InputError
+from runner.model.plan import PlannedBoot
+from runner.model.seat import SeatManifest
+from runner.paths import source_root
+from runner.yaml_strict import read
+from serve.seat import Seat
+
+SEATS = Path("serve/seats")
+_ADAPTERS = {
+    "fake": "serve.adapters.fake:FakeSeat",
+    "process": "serve.adapters.process:ProcessSeat",
+    "desk": "serve.adapters.desk:DeskSeat",
+}
+"""By name, loaded when used: an adapter may need an engine that is not installed."""
+
+
+def seat_names() -> tuple[str, ...]:
+    """Every manifest of this checkout."""
+    return tuple(sorted(path.stem for path in (source_root() / SEATS).glob("*.yaml")))
+
+
+def load_manifest(name: str) -> SeatManifest:
+    """The manifest ``serve/seats/<name>.yaml``. Raises InputError."""
+    path = source_root() / SEATS / f"{name}.yaml"
+    if not path.is_file():
+        raise InputError("no such seat", where=str(path), expected=", ".join(seat_names()), found=name)
+    manifest: SeatManifest = read(path).validate(SeatManifest)
+    if manifest.name != name:
+        raise InputError("a seat's name is its file's", where=str(path), expected=name, found=manifest.name)
+    return manifest
+
+
+def seat_of(manifest: SeatManifest, planned: PlannedBoot) -> Seat:
+    """The adapter for one planned boot; a desk boot has no engine. Raises InputError for one not written yet."""
+    name = "desk" if planned.role == "desk" else manifest.adapter
+    if name not in _ADAPTERS:
+        raise InputError("no adapter for this seat yet", where=manifest.name, expected=", ".join(_ADAPTERS), found=name)
+    seat: Seat = pkgutil.resolve_name(_ADAPTERS[name])()
+    return seat

@@ -1,0 +1,48 @@
+"""Small readings of a report that its text and its pages share. Nothing here decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from runner.model.evidence import ROWS_EXACT, CounterRow
+from runner.model.report import Measured
+from runner.model.sample import Sample
+
+
+def launches_by_rows(counters: Sequence[CounterRow]) -> dict[str, Counter[int]]:
+    """Variant to rows to launches of routed experts, over all layers; 65 stands for more than 64 rows."""
+    found: dict[str, Counter[int]] = {}
+    for counter in counters:
+        if counter.op == "routed_experts":
+            found.setdefault(counter.variant, Counter()).update(dict(counter.rows))
+    return found
+
+
+def rows_text(rows: Counter[int]) -> str:
+    """``480 at 1 row``, ``96 at 2–16 rows``, ``12 at > 64 rows``."""
+    if not rows:
+        return "0"
+    low, high = min(rows), max(rows)
+    span = f"> {ROWS_EXACT}" if low > ROWS_EXACT else f"{low}" if low == high else f"{low}–{high}"
+    return f"{rows.total()} at {span} row{'' if span == '1' else 's'}"
+
+
+def engagement_text(counters: Sequence[CounterRow]) -> str:
+    """What the routed experts ran, variant by variant."""
+    found = launches_by_rows(counters)
+    return "; ".join(f"{variant} {rows_text(found[variant])}" for variant in sorted(found)) or "none"
+
+
+def without_sample(measured: Measured) -> tuple[str, ...]:
+    """Planned windows that no sample speaks of."""
+    measured_windows = {sample.window for sample in measured.samples}
+    return tuple(window.id for window in measured.plan.windows if window.id not in measured_windows)
+
+
+def primary_rate(sample: Sample) -> str | None:
+    """The decode rate of a speed sample in tok/s, as written."""
+    return sample.measure.decode_rate if sample.measure.kind == "speed" else None
+
+
+__all__ = ["engagement_text", "launches_by_rows", "primary_rate", "rows_text", "without_sample"]

@@ -1,0 +1,190 @@
+"""Whether a report is authentic and follows from itself: no network, no seat, no GPU.
+
+Signature, exact structure, intent, plan, seed and order first; then what was measured against what was planned; then
+every verdict again from the samples; then the evidence archive, and with ``deep`` every sample again from it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runner import archive
+from runner.attest.statement import Signed, moment, open_signed
+from runner.attest.trust import Source, Trust
+from runner.digest import sha256_bytes, sha256_json
+from runner.draw import commitment
+from runner.errors import InputError, TrustError
+from runner.judge import judge, withdrawals
+from runner.ledger import LEDGER, SUFFIX
+from runner.measured import unpack
+from runner.model.base import Record
+from runner.model.boot import Label
+from runner.model.plan import Plan
+from runner.model.report import Measured, ReportPredicate
+from runner.model.statement import SignedIntent
+from runner.model.verdict import Status, overall
+from runner.replay import replay
+from runner.report import EVIDENCE, REPORT, label_of
+from runner.verify_samples import check_samples
+
+
+class Verification(Record):
+    """What ``verify`` found out about an authentic report."""
+
+    path: str
+    digest: str
+    run: str
+    order: str
+    seat: str
+    label: Label
+    verdict: Status
+    gates: dict[str, Status]
+    signers: tuple[str, ...]
+    trust: Source
+    """``repository`` where everybody with this repository trusts the key, ``user`` where only this user does."""
+    created_at: str
+    withdrawn: dict[str, str]
+    """Gates whose version was found wrong since, with the reason: the report stands, what rests on it should not."""
+    kept: int
+    not_kept: tuple[str, ...]
+    replayed: tuple[str, ...] = ()
+    """With ``deep``: samples read again from kept evidence, by window."""
+    needs_full_evidence: tuple[str, ...] = ()
+    """With ``deep``: samples whose evidence is in the run folder only."""
+
+
+def _same(what: str, expected: object, found: object, where: str, next_step: str = "") -> None:
+    if expected != found:
+        raise TrustError(what, where=where, expected=str(expected), found=str(found), next_step=next_step)
+
+
+def _intent(report: ReportPredicate, folder: Path, workspace: Path | None, trust: Trust) -> Signed:
+    """The intent from the ledger, or from beside the report while it is still in its run folder."""
+    name = report.plan.intent + SUFFIX
+    places = [folder / ("intent" + SUFFIX)]
+    if workspace is not None:
+        places.insert(0, workspace / LEDGER / name)
+    for place in places:
+        if place.is_file():
+            data = place.read_bytes()
+            _same("the intent is another than the report names", report.plan.intent, sha256_bytes(data), str(place))
+            return open_signed(data, trust, str(place))
+    raise TrustError(
+        "the report's intent is missing: nothing shows what was planned before the run",
+        where=str(places[0]),
+        expected=name,
+        found="no such file",
+        next_step="verify inside the workspace whose ledger has it, or with --workspace",
+    )
+
+
+def _check_sealed(report: ReportPredicate, intent: SignedIntent, plan: Plan, raw_plan: object, where: str) -> None:
+    """Plan, seed, order and times agree with the intent that was signed first."""
+    moved = "the plan was changed after it was sealed: nothing that was drawn from it follows any more"
+    _same(moved, report.plan.digest, sha256_json(raw_plan), where)
+    _same(moved, intent.plan_digest, report.plan.digest, where)
+    _same(
+        "the seed is not the one committed to", plan.seed_commitment, commitment(bytes.fromhex(report.plan.seed)), where
+    )
+    for found in (report.plan.seed_commitment, intent.seed_commitment):
+        _same("the seed's commitment differs", plan.seed_commitment, found, where)
+    _same("the order's text was changed", report.order.digest, sha256_bytes(report.order.text.encode()), where)
+    for found in (plan.order_digest, intent.order_digest):
+        _same("the plan was made for another order", report.order.digest, found, where)
+    _same("the order's name differs", (plan.order, plan.order), (report.order.name, intent.order), where)
+    _same("the run's name differs", intent.run, report.run, where)
+    _same("the seat differs", (plan.seat, plan.seat_digest), (report.seat.name, report.seat.digest), where)
+    times = [intent.created_at, report.started_at, report.ended_at, report.created_at]
+    if sorted(times, key=lambda text: moment(text, where)) != times:
+        raise TrustError(
+            "the times are not in order", where=where, expected="intent, start, end, report", found=", ".join(times)
+        )
+
+
+def _check_subjects(signed: Signed, report: ReportPredicate, intent: SignedIntent, plan: Plan) -> None:
+    """What was planned and announced is what the report is about."""
+    promised = {**intent.candidate, **plan.subjects, "order": report.order.digest, "plan": report.plan.digest}
+    for name, digest in promised.items():
+        _same(f"another {name} than was planned", digest, signed.subjects.get(name, "nothing"), signed.where)
+
+
+def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> None:
+    """Every gate of the plan, in its order, says again what the report says it said."""
+    plan = measured.plan
+    planned = [(gate.name, gate.version) for gate in plan.gates]
+    _same("not the plan's gates", planned, [(gate.name, gate.version) for gate in report.gates], where)
+    sampled = {sample.window for sample in measured.samples}
+    for sealed, stated in zip(plan.gates, report.gates, strict=True):
+        place = f"{where}, {sealed.name}@{sealed.version}"
+        if stated.verdict is Status.NOT_RUN and not sampled.issuperset(sealed.windows):
+            continue
+        verdict = judge(plan, sealed, measured.samples, measured.boots)
+        again = (verdict.status, verdict.reasons, verdict.figures)
+        _same(
+            "the verdict does not follow from the samples",
+            again,
+            (stated.verdict, stated.reasons, stated.figures),
+            place,
+        )
+    _same("the overall verdict does not follow", overall(gate.verdict for gate in report.gates), report.verdict, where)
+    tested = {(test.gate, test.version) for test in report.self_test if test.status is not Status.PASS}
+    _same("a gate was not shown to fail where it must", set(), set(planned) - tested, where)
+
+
+def _kept(report: ReportPredicate, folder: Path) -> dict[str, bytes]:
+    """The archive's files by name, each with the digest that the report gives it."""
+    path, index = folder / EVIDENCE, report.evidence
+    if not set(index.not_kept) <= set(index.files):
+        raise TrustError("evidence that never was is named as not kept", where=str(folder))
+    expected = {name: digest for name, digest in index.files.items() if name not in index.not_kept}
+    data = path.read_bytes() if path.is_file() else b""
+    found = sha256_bytes(data) if data else None
+    _same("another evidence archive than was signed", index.archive, found, str(path))
+    return archive.read(data, expected, str(path)) if data else {}
+
+
+def read_report(path: Path, trust: Trust) -> tuple[Signed, ReportPredicate, Path]:
+    """The signed report at ``path`` (the file or its folder). Raises InputError, TrustError."""
+    file = path / REPORT if path.is_dir() else path
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise InputError("no report to read", where=str(file), found=str(error.strerror)) from error
+    signed = open_signed(data, trust, str(file))
+    return signed, signed.of(ReportPredicate), file.parent
+
+
+def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: bool = False) -> Verification:
+    """Check the report at ``path``. Raises TrustError for whatever does not follow, whatever its verdict says."""
+    signed, report, folder = read_report(path, trust)
+    where = signed.where
+    measured, raw = unpack(report.record, where)
+    intent = _intent(report, folder, workspace, trust).of(SignedIntent)
+    _check_sealed(report, intent, measured.plan, raw["plan"], where)
+    _check_subjects(signed, report, intent, measured.plan)
+    _same("the label is not that of the boots", label_of(measured.boots), report.seat.label, where)
+    check_samples(report, measured, where)
+    _check_verdicts(report, measured, where)
+    kept = _kept(report, folder)
+    replayed, missing = replay(measured, kept, where) if deep else ((), ())
+    return Verification(
+        path=str(path),
+        digest=signed.digest,
+        run=report.run,
+        order=report.order.name,
+        seat=report.seat.name,
+        label=report.seat.label,
+        verdict=report.verdict,
+        gates={gate.name: gate.verdict for gate in report.gates},
+        signers=tuple(signer.principal for signer in signed.signers),
+        trust="repository" if all(signer.source == "repository" for signer in signed.signers) else "user",
+        created_at=report.created_at,
+        withdrawn=withdrawals(report),
+        kept=len(kept),
+        not_kept=report.evidence.not_kept,
+        replayed=replayed,
+        needs_full_evidence=missing,
+    )
+
+
+__all__ = ["Verification", "read_report", "verify"]

@@ -1,0 +1,54 @@
+"""A new workspace and starter orders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import StrictUndefined
+from jinja2.sandbox import SandboxedEnvironment
+from pydantic import TypeAdapter, ValidationError
+
+from runner.clock import now
+from runner.errors import InputError
+from runner.files import write_whole
+from runner.model.base import Slug
+from runner.steps.seats import load_manifest
+
+_FOLDERS = ("orders", "canon/adoptions", "canon/observations", "reports/ledger")
+TEMPLATES = Path(__file__).parent / "brief"
+KINDS = ("kernel", "gate")
+
+
+def make_workspace(folder: Path) -> Path:
+    """Folders and an empty trust root. Raises InputError where files of another kind stand there."""
+    folder = folder.resolve()
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "orders").is_dir():
+        raise InputError(
+            "not an empty folder", where=str(folder), expected="an empty or new folder", next_step="name another one"
+        )
+    for name in _FOLDERS:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    signers = folder / "canon" / "allowed_signers"
+    if not signers.exists():
+        write_whole(signers, b"# ROLE:NAME [options] ssh-ed25519 BASE64: who may sign for this workspace\n")
+    return folder
+
+
+def write_starter(workspace: Path, name: str, kind: str, seat: str) -> Path:
+    """``orders/<name>.yaml``, which checks as it stands. Raises InputError for a bad name, kind or existing file."""
+    try:
+        TypeAdapter(Slug).validate_python(name)
+    except ValidationError:
+        raise InputError(
+            "not a name for an order", expected="lower-case letters, digits and dashes", found=name
+        ) from None
+    if kind not in KINDS:
+        raise InputError("no starter for this kind", expected=", ".join(KINDS), found=kind)
+    path = workspace / "orders" / f"{name}.yaml"
+    if path.exists():
+        raise InputError("this order exists already", where=str(path), next_step="choose another id")
+    environment = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
+    template = environment.from_string((TEMPLATES / f"starter-{kind}.yaml.j2").read_text(encoding="utf-8"))
+    text = template.render(name=name, date=now()[:10], manifest=load_manifest(seat))
+    write_whole(path, text.encode())
+    return path

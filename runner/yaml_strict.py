@@ -1,0 +1,298 @@
+"""A YAML reader that refuses what two readers could understand differently.
+
+Built on PyYAML's events, before any value exists: duplicate keys, keys that are not strings, explicit tags, nulls,
+cycles, deep nesting and alias growth are errors with ``file:line:column``. Scalars stay source text
+(:class:`runner.model.scalars.Plain` where unquoted); the schema types them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from runner.errors import InputError
+from runner.model.scalars import Plain
+
+MAX_BYTES = 512 * 1024
+MAX_NODES = 10_000
+"""Values after all aliases are written out; an honest order has a few hundred."""
+MAX_DEPTH = 32
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in a file, counted from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(eq=False)
+class Node:
+    """A value and where it was written. ``content`` is text, a list of nodes or a dict of nodes."""
+
+    mark: Mark
+    content: Any
+    size: int = 1
+    depth: int = 1
+    keys: dict[str, Mark] = field(default_factory=dict)
+    pending: str | None = None
+    """The key that waits for its value, while the mapping is open."""
+    done: bool = True
+
+    def value(self) -> Any:
+        """Plain Python data; aliases are written out."""
+        if isinstance(self.content, dict):
+            return {key: node.value() for key, node in self.content.items()}
+        if isinstance(self.content, list):
+            return [node.value() for node in self.content]
+        return self.content
+
+
+@dataclass(frozen=True)
+class Document:
+    """One file: its data and the places they came from."""
+
+    file: str
+    root: Node
+
+    @property
+    def value(self) -> Any:
+        return self.root.value()
+
+    def locate(self, path: Sequence[str | int]) -> Mark:
+        """The nearest place to ``path``; parts that are not in the file (union tags, missing fields) are skipped."""
+        node = self.root
+        mark = node.mark
+        for part in path:
+            if isinstance(node.content, dict) and part in node.content:
+                mark = node.keys.get(str(part), node.content[part].mark)
+                node = node.content[part]
+            elif isinstance(node.content, list) and isinstance(part, int) and part < len(node.content):
+                node = node.content[part]
+                mark = node.mark
+        return mark
+
+    def validate(self, shape: Any) -> Any:
+        """This document as ``shape`` (a Pydantic model or annotated union).
+
+        Raises InputError with the place of every fault.
+        """
+        try:
+            return TypeAdapter(shape).validate_python(self.value)
+        except ValidationError as error:
+            raise InputError(
+                f"{self.file} is not a valid {_name_of(shape)}",
+                where=str(self.locate(error.errors()[0]["loc"])),
+                found="\n    ".join(["", *(self._line(fault["loc"], fault["msg"]) for fault in error.errors())]),
+                next_step="correct the fields above; `runner schema` prints what each one may hold",
+            ) from None
+
+    def _line(self, path: tuple[str | int, ...], message: str) -> str:
+        name = ".".join(str(part) for part in path)
+        return f"{self.locate(path)}: {name}: {message.removeprefix('Value error, ')}"
+
+
+def _name_of(shape: Any) -> str:
+    return str(getattr(shape, "__name__", "work order")).lower()
+
+
+def read(path: Path) -> Document:
+    """Read one file. Raises InputError."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise InputError(
+                "file too large for YAML written by a person",
+                where=str(path),
+                expected=f"at most {MAX_BYTES} bytes",
+                found=f"{size} bytes",
+            )
+        return parse(path.read_bytes(), str(path))
+    except OSError as error:
+        raise InputError("file cannot be read", where=str(path), found=error.strerror or str(error)) from None
+
+
+def parse(data: bytes, name: str = "<text>") -> Document:
+    """Parse one document. Raises InputError with ``name:line:column``."""
+    text = _decode(data, name)
+    builder = _Builder(name)
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            builder.take(event)
+    except yaml.MarkedYAMLError as error:
+        place = error.problem_mark or error.context_mark
+        where = Mark(name, place.line + 1, place.column + 1) if place else Mark(name, 1, 1)
+        raise InputError(f"not YAML: {error.problem or error.context}", where=str(where)) from None
+    except yaml.YAMLError as error:
+        raise InputError(f"not YAML: {error}", where=name) from None
+    if builder.root is None:
+        raise InputError("the file is empty", where=name, expected="one YAML mapping")
+    return Document(name, builder.root)
+
+
+def _decode(data: bytes, name: str) -> str:
+    def refuse(what: str, offset: int, next_step: str) -> NoReturn:
+        line = data.count(b"\n", 0, offset) + 1
+        column = offset - (data.rfind(b"\n", 0, offset) + 1) + 1
+        raise InputError(what, where=f"{name}:{line}:{column}", expected="UTF-8 text", next_step=next_step)
+
+    if len(data) > MAX_BYTES:
+        raise InputError(
+            "file too large for YAML written by a person",
+            where=name,
+            expected=f"at most {MAX_BYTES} bytes",
+            found=f"{len(data)} bytes",
+        )
+    if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        refuse("the file starts with a byte order mark", 0, "save it as UTF-8 without byte order mark")
+    if (carriage := data.find(b"\r")) >= 0:
+        refuse("the file has carriage returns", carriage, "save it with Unix line ends (dos2unix)")
+    for offset, byte in enumerate(data):
+        if byte < 0x20 and byte not in (0x09, 0x0A):
+            refuse(f"control byte 0x{byte:02x}: this is not text", offset, "check that this is the file you meant")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        refuse("bytes that are not UTF-8", error.start, "save it as UTF-8")
+
+
+def _reads_as_string(text: str) -> bool:
+    """Whether a reader of YAML 1.1 takes the unquoted ``text`` for a string (not so ``on``, ``y``, ``12``, ``~``)."""
+    try:
+        return text.lower() not in ("y", "n") and isinstance(yaml.safe_load(text), str)
+    except (yaml.YAMLError, ValueError):
+        return False
+
+
+class _Builder:
+    """Collects events into nodes with an explicit stack, so that depth and growth are checked before they hurt."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.root: Node | None = None
+        self._stack: list[Node] = []
+        self._anchors: dict[str, Node] = {}
+
+    def take(self, event: yaml.Event) -> None:
+        if isinstance(event, yaml.ScalarEvent):
+            self._scalar(event)
+        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+            self._open(event)
+        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            self._close()
+        elif isinstance(event, yaml.AliasEvent):
+            self._alias(event)
+        elif isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
+            self._refuse("a second document", event, "keep one document a file")
+
+    def _mark(self, event: yaml.Event) -> Mark:
+        place = event.start_mark
+        assert place is not None, "every event of a parser has a place"
+        return Mark(self.name, place.line + 1, place.column + 1)
+
+    def _refuse(self, what: str, event: yaml.Event | Mark, next_step: str = "", found: str = "") -> NoReturn:
+        where = event if isinstance(event, Mark) else self._mark(event)
+        raise InputError(what, where=str(where), found=found, next_step=next_step)
+
+    def _scalar(self, event: yaml.ScalarEvent) -> None:
+        plain = event.style in (None, "")
+        if event.tag is not None:
+            self._refuse(f"explicit tag {event.tag}", event, "write the value plainly; the schema gives it its type")
+        text: str = event.value
+        is_key = bool(self._stack) and isinstance(self._stack[-1].content, dict) and self._stack[-1].pending is None
+        if is_key:
+            self._key(text, plain, event)
+            return
+        if plain and text in ("", "~", "null", "Null", "NULL"):
+            self._refuse("a key without a value", event, "write the value or leave the key out", text or "nothing")
+        node = Node(self._mark(event), Plain(text) if plain else text)
+        self._name(event.anchor, node)
+        self._place(node, event)
+
+    def _key(self, text: str, plain: bool, event: yaml.ScalarEvent) -> None:
+        mapping = self._stack[-1]
+        if event.anchor is not None:
+            self._refuse("an anchor on a key", event, "put anchors on values only")
+        if plain and text != "<<" and not _reads_as_string(text):
+            self._refuse("a key that is not a string", event, "put the key in quotes if you mean the word", repr(text))
+        if text in mapping.keys:
+            first = mapping.keys[text]
+            self._refuse(f"key {text!r} twice", event, f"the first one is at line {first.line}")
+        mapping.keys[text] = self._mark(event)
+        mapping.pending = text
+
+    def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
+        if event.tag is not None:
+            self._refuse(f"explicit tag {event.tag}", event, "write the value plainly")
+        mapping = isinstance(event, yaml.MappingStartEvent)
+        if self._stack and isinstance(self._stack[-1].content, dict) and self._stack[-1].pending is None:
+            self._refuse("a key that is not a string", event, "keys are single words")
+        node = Node(self._mark(event), {} if mapping else [], done=False)
+        self._name(event.anchor, node)
+        self._stack.append(node)
+
+    def _close(self) -> None:
+        node = self._stack.pop()
+        node.done = True
+        self._place(node, node.mark)
+
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        if self._stack and isinstance(self._stack[-1].content, dict) and self._stack[-1].pending is None:
+            self._refuse("an alias as a key", event, "write the key out")
+        target = self._anchors.get(event.anchor or "")
+        if target is None:
+            self._refuse(f"alias *{event.anchor} to nothing", event, f"define &{event.anchor} above it")
+        if not target.done:
+            self._refuse(f"alias *{event.anchor} inside its own value: a cycle", event)
+        self._place(target, event)
+
+    def _name(self, anchor: str | None, node: Node) -> None:
+        if anchor is None:
+            return
+        if anchor in self._anchors:
+            self._refuse(f"anchor &{anchor} twice", node.mark, "give the second one another name")
+        self._anchors[anchor] = node
+
+    def _place(self, node: Node, event: yaml.Event | Mark) -> None:
+        if not self._stack:
+            self.root = node
+            return
+        parent = self._stack[-1]
+        parent.size += node.size
+        parent.depth = max(parent.depth, 1 + node.depth)
+        if len(self._stack) + node.depth > MAX_DEPTH:
+            self._refuse(f"nested deeper than {MAX_DEPTH} levels", event)
+        if sum(open_node.size for open_node in self._stack) > MAX_NODES:
+            self._refuse(f"more than {MAX_NODES} values once aliases are written out", event, "use fewer aliases")
+        if isinstance(parent.content, list):
+            parent.content.append(node)
+            return
+        assert parent.pending is not None
+        key, parent.pending = parent.pending, None
+        if key == "<<":
+            self._merge(parent, node, event)
+        else:
+            parent.content[key] = node
+
+    def _merge(self, parent: Node, node: Node, event: yaml.Event | Mark) -> None:
+        """``<<: *defaults``: the mapping's own keys win wherever they stand."""
+        if not isinstance(node.content, dict):
+            self._refuse("`<<` takes one mapping", event, "write `<<: *name`")
+        if parent.content:
+            self._refuse("`<<` after other keys", event, "put `<<: *name` first, so that what follows overrides it")
+        parent.content.update(node.content)
+
+
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "Document", "Mark", "Node", "parse", "read"]

@@ -1,0 +1,1 @@
+"""Adapters: how each kind of seat starts an engine."""

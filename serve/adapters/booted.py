@@ -1,0 +1,157 @@
+"""A booted engine seen over HTTP: witness calls, readiness and the final record. Shared by every engine adapter."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from runner.errors import SeatError
+from runner.model.boot import BootRecord, RankIdentity
+from runner.model.evidence import RankCounters
+from serve.adapters.supervisor import Supervised
+
+REFUSAL = re.compile(r"carve strict [0-2]: [^'\"\n]*")
+"""What the plugin says when strict ends the engine."""
+
+CANARY = "carve: plugin ready on rank {rank} "
+"""What the plugin says once on every rank when its first module loads."""
+
+KV_LINE = re.compile(r"(?:GPU|CPU) KV cache size: ([\d,]+) tokens")
+
+_CAUSE = re.compile(r"\b\w*(Error|Exception): \S|Segfault")
+
+REQUEST_TIMEOUT = 120.0
+POLL_SECONDS = 0.1
+
+
+@dataclass
+class BootedEngine:
+    """``serve.seat.Boot`` over a supervised process."""
+
+    record: BootRecord
+    base_url: str
+    process: Supervised
+    started: float
+    """Monotonic clock at launch."""
+    http: httpx.Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.http = httpx.Client(base_url=self.base_url, timeout=REQUEST_TIMEOUT, trust_env=False)
+
+    def call(self, method: str, arguments: dict[str, Any] | None = None) -> list[Any]:
+        """``POST /carve/call``: one answer for each rank. Raises SeatError with the engine's own words."""
+        try:
+            answer = self.http.post("/carve/call", json={"method": method, "arguments": arguments or {}})
+        except httpx.HTTPError as error:
+            raise self.gone(str(error)) from error
+        if answer.status_code != httpx.codes.OK:
+            raise SeatError(f"the witness refused {method!r}", where=self.record.id, found=answer.text[:500])
+        results: list[Any] = answer.json()["results"]
+        return results
+
+    def counters(self) -> tuple[RankCounters, ...]:
+        """Every rank's counters now."""
+        return tuple(RankCounters.model_validate_json(json.dumps(rank)) for rank in self.call("counters"))
+
+    def switch(self, variant: str, ranks: tuple[int, ...] | None = None) -> None:
+        """Switch the variant on all ranks, or on some, while no request is in flight."""
+        self.call("switch", {"variant": variant, "ranks": None if ranks is None else list(ranks)})
+
+    def logs(self) -> str:
+        """Everything the engine has printed."""
+        return self.process.text()
+
+    def stop(self) -> BootRecord:
+        """End the boot, look for leftovers, and give the final record. Idempotent."""
+        if self.record.ended != "running":
+            return self.record
+        self.http.close()
+        code = self.process.poll()
+        leftovers = self.process.stop()
+        log = self.logs()
+        ended, reason = "stopped", ""
+        if refusal := REFUSAL.search(log):
+            ended, reason = "refused", refusal[0]
+        elif code is not None:
+            ended, reason = "died", last_words(log, code)
+        seconds = round(time.monotonic() - self.started)
+        changes = {"ended": ended, "ended_reason": reason, "leftovers": leftovers, "seconds": seconds}
+        self.record = self.record.model_copy(update=changes)
+        return self.record
+
+    def gone(self, found: str) -> SeatError:
+        """The error for an engine that does not answer, with its own last words where it has ended."""
+        code = self.process.poll()
+        words = found if code is None else last_words(self.logs(), code)
+        return SeatError("the engine does not answer", where=self.record.id, found=words)
+
+    def await_ready(self, timeout: float, served_name: str) -> None:
+        """``/health``, one generated token, then counters that moved on every rank. Raises SeatError."""
+        self._await_health(self.started + timeout)
+        before = self.counters()
+        body = {"model": served_name, "prompt": [1], "max_tokens": 1, "temperature": 0, "ignore_eos": True}
+        try:
+            answer = self.http.post("/v1/completions", json=body)
+        except httpx.HTTPError as error:
+            raise self._ended_or(str(error)) from error
+        if answer.status_code != httpx.codes.OK:
+            raise self._ended_or(answer.text[:500])
+        for old, new in zip(before, self.counters(), strict=True):
+            if old.witness == new.witness:
+                raise SeatError("one token was generated and no counter moved", where=f"rank {new.rank}")
+
+    def identify(self, label: Callable[[dict[str, Any]], str], ranks: int) -> None:
+        """Fill the record with what the live engine says of itself, and with the label of what answered."""
+        resolved = self.call("resolved")[0]
+        identities = tuple(RankIdentity.model_validate_json(json.dumps(rank)) for rank in self.call("identity"))
+        log = self.logs()
+        tokens = KV_LINE.search(log)
+        changes = {
+            "label": label(resolved),
+            "ready_ms": round((time.monotonic() - self.started) * 1000),
+            "ranks": identities,
+            "resolved": resolved,
+            "kv_tokens": int(tokens[1].replace(",", "")) if tokens else 0,
+            "canary": all(CANARY.format(rank=rank) in log for rank in range(ranks)),
+        }
+        self.record = self.record.model_copy(update=changes)
+
+    def _await_health(self, deadline: float) -> None:
+        while True:
+            if (code := self.process.poll()) is not None:
+                raise self._ended_or(f"exit code {code}")
+            try:
+                if self.http.get("/health").status_code == httpx.codes.OK:
+                    return
+            except httpx.TransportError:
+                pass
+            if time.monotonic() > deadline:
+                raise SeatError(
+                    "the engine is not healthy in time", where=self.record.id, found=last_words(self.logs(), 0)
+                )
+            time.sleep(POLL_SECONDS)
+
+    def _ended_or(self, found: str) -> SeatError:
+        """What a failed start or first token means: a refusal in the engine's own words, or its last words."""
+        limit = time.monotonic() + 10
+        while self.process.poll() is None and time.monotonic() < limit and not REFUSAL.search(self.logs()):
+            time.sleep(POLL_SECONDS)
+        log, code = self.logs(), self.process.poll()
+        if refusal := REFUSAL.search(log):
+            return SeatError("the engine refused", where=self.record.id, found=refusal[0])
+        words = found if code is None else last_words(log, code)
+        return SeatError("the engine ended at start", where=self.record.id, found=words)
+
+
+def last_words(log: str, code: int) -> str:
+    """The lines that say why: the last error the engine named, and its last lines."""
+    lines = [line for line in log.splitlines() if line.strip()]
+    causes = [line for line in lines if _CAUSE.search(line) and " WARNING " not in line and "root cause" not in line]
+    chosen = causes[-1:] + lines[-3:]
+    return "\n".join(dict.fromkeys(chosen)) or f"no output, exit code {code}"

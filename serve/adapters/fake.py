@@ -1,0 +1,82 @@
+"""The fake seat: real processes, a real port and shared memory, a toy distribution. What it measures is *simulated*."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+from importlib.metadata import version
+from typing import Any
+
+from runner.clock import now
+from runner.digest import sha256_bytes, sha256_tree
+from runner.errors import SeatError
+from runner.model.boot import BootRecord, Label
+from runner.paths import source_root
+from serve.adapters.booted import BootedEngine
+from serve.adapters.supervisor import Supervised, free_port
+from serve.seat import BootRequest
+
+OURS = "dsv4-carve"
+
+
+class FakeSeat:
+    """Starts fake engines."""
+
+    def boot(self, request: BootRequest) -> BootedEngine:
+        """Start and wait for readiness. Raises SeatError with the engine's last words."""
+        manifest, planned = request.manifest, request.planned
+        started, started_at, port = time.monotonic(), now(), free_port()
+        requested = manifest.arguments | planned.arguments
+        configuration = requested | {
+            "served_model_name": manifest.served_name,
+            "weights": sha256_bytes(b"toy distribution 20"),
+        }
+        argv = [sys.executable, "-P", "-m", "serve.adapters.fake_engine", "--port", str(port)]
+        environment = manifest.environment | {
+            "CARVE_LIBRARIES": json.dumps({name: str(path) for name, path in request.libraries.items()}),
+            "CARVE_VARIANT": request.variant,
+            "CARVE_STRICT": str(planned.strict),
+            "CARVE_ALLOWED_DECLINES": json.dumps(list(request.allowed_declines)),
+        }
+        process = Supervised.start(
+            [*argv, "--configuration", json.dumps(configuration)], environment, request.folder, port=port
+        )
+        record = BootRecord(
+            id=f"{planned.id}-{secrets.token_hex(4)}",
+            planned=planned.id,
+            label="simulated",
+            engine={"name": OURS, "version": version(OURS), "record": _sources()},
+            started_at=started_at,
+            ready_ms=0,
+            pid=process.pid,
+            ranks=(),
+            requested=requested | {"variant": request.variant, "strict": planned.strict},
+            resolved={},
+            kv_tokens=0,
+            canary=False,
+            ended="running",
+        )
+        boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started)
+        try:
+            boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
+            boot.identify(label_of, manifest.tensor_parallel)
+        except BaseException:
+            boot.stop()
+            raise
+        return boot
+
+
+def label_of(resolved: dict[str, Any]) -> Label:
+    """The label of what answered. Raises SeatError where it is not this project's toy."""
+    found = str(resolved.get("distribution", ""))
+    if found != OURS:
+        raise SeatError("another engine answers on the fake seat's port", expected=OURS, found=found)
+    return "simulated"
+
+
+def _sources() -> str:
+    """Digest of the fake engine's own source: it has no distribution of its own."""
+    root = source_root()
+    return sha256_tree(root, (root / "serve" / "adapters").glob("fake*.py"))

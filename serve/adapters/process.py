@@ -1,0 +1,138 @@
+"""The ``process`` adapter: a real vLLM on this machine, started and ended by the runner."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from pydantic import JsonValue
+
+from runner.clock import now
+from runner.errors import SeatError
+from runner.model.boot import BootRecord, Label
+from runner.paths import cache_home
+from serve.adapters.booted import BootedEngine
+from serve.adapters.packs import pack_folder
+from serve.adapters.supervisor import Supervised, free_port
+from serve.install import engine_record
+from serve.seat import BootRequest
+from serve.witness.build import witness_library
+
+OURS = "dsv4-carve"
+
+
+class ProcessSeat:
+    """Starts vLLM's OpenAI server from this interpreter's own packages."""
+
+    def boot(self, request: BootRequest) -> BootedEngine:
+        """Start and wait for readiness.
+
+        Raises SeatError when the engine is not installed, does not come up (with its own last words) or refuses under
+        strict (with the reason and the rank).
+        """
+        manifest, planned = request.manifest, request.planned
+        engine = installed_engine(manifest.distribution)
+        started, started_at, port = time.monotonic(), now(), free_port()
+        process = Supervised.start(argv(request, port), environment(request), request.folder, port=port)
+        record = BootRecord(
+            id=f"{planned.id}-{secrets.token_hex(4)}",
+            planned=planned.id,
+            label="cpu",
+            engine=engine,
+            started_at=started_at,
+            ready_ms=0,
+            pid=process.pid,
+            ranks=(),
+            requested=requested(request),
+            resolved={},
+            kv_tokens=0,
+            canary=False,
+            ended="running",
+        )
+        boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started)
+        try:
+            boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
+            boot.identify(lambda resolved: label_of(resolved, engine), manifest.tensor_parallel)
+        except BaseException:
+            process.stop()
+            raise
+        return boot
+
+
+def installed_engine(distribution: str) -> dict[str, str]:
+    """Name, version and RECORD digest of a manifest's engine (``name==version``). Raises SeatError where absent."""
+    name, _, wanted = distribution.partition("==")
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        found = ""
+    if found != wanted:
+        raise SeatError(
+            "the seat's engine is not installed",
+            where=sys.executable,
+            expected=distribution,
+            found=f"{name}=={found}" if found else "none",
+            next_step="run `scripts/setup engine`",
+        )
+    return {"name": name, "version": found, "record": engine_record()}
+
+
+def arguments_of(request: BootRequest) -> dict[str, JsonValue]:
+    """The seat's engine arguments with the boot's own over them."""
+    return request.manifest.arguments | request.planned.arguments
+
+
+def requested(request: BootRequest) -> dict[str, JsonValue]:
+    """What the live engine's configuration is compared with."""
+    return arguments_of(request) | {"variant": request.variant, "strict": request.planned.strict}
+
+
+def argv(request: BootRequest, port: int) -> list[str]:
+    """The engine's command line."""
+    fixed = {"{pack}": str(pack_folder(request.manifest, request.pack)), "{port}": str(port)}
+    command = [fixed.get(word, word) for word in request.manifest.command]
+    return [sys.executable, "-P", *command, *flags(arguments_of(request))]
+
+
+def flags(arguments: dict[str, JsonValue]) -> list[str]:
+    """Engine arguments as vLLM's options: ``max_model_len: 4096`` is ``--max-model-len 4096``, null leaves one out."""
+    options: list[str] = []
+    for name, value in arguments.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            options.append(f"--{option}" if value else f"--no-{option}")
+        elif value is not None:
+            options += [f"--{option}", value if isinstance(value, str) else json.dumps(value)]
+    return options
+
+
+def environment(request: BootRequest) -> dict[str, str]:
+    """The manifest's environment (``{cache}`` is the engine's kept cache) and the witness's own variables."""
+    cache = cache_home() / "engine"
+    cache.mkdir(parents=True, exist_ok=True)
+    declared = {name: value.replace("{cache}", str(cache)) for name, value in request.manifest.environment.items()}
+    return declared | {
+        "CARVE_LIBRARIES": json.dumps({name: str(path) for name, path in request.libraries.items()}),
+        "CARVE_VARIANT": request.variant,
+        "CARVE_STRICT": str(request.planned.strict),
+        "CARVE_ALLOWED_DECLINES": json.dumps(list(request.allowed_declines)),
+        "CARVE_WITNESS_LIBRARY": str(witness_library()),
+    }
+
+
+def label_of(resolved: dict[str, Any], engine: dict[str, str]) -> Label:
+    """The label of what answered, from the distribution that the live engine says it runs. Raises SeatError."""
+    name, digest = str(resolved.get("distribution", "")), str(resolved.get("distribution_record", ""))
+    if name == OURS:
+        return "simulated"
+    if (name, digest) != (engine["name"], engine["record"]):
+        raise SeatError(
+            "another engine answers than the one that was started",
+            expected=f"{engine['name']} with RECORD {engine['record']}",
+            found=f"{name or 'nameless'} with RECORD {digest or 'unknown'}",
+        )
+    return "cpu" if resolved.get("device_type") == "cpu" else "real"

@@ -1,0 +1,53 @@
+"""Instrument name → the driver that collects its evidence from a running boot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from runner.errors import InputError
+from runner.model.evidence import Evidence
+from serve.client.context import WindowContext
+from serve.client.engaged import engaged
+from serve.client.forced import kld, ppl_decode
+from serve.client.kv import kv_window
+from serve.client.needle import needles
+from serve.client.prompt_logprobs import ppl_prefill
+from serve.client.refusal import knock_out_decline
+from serve.client.resolved import resolved
+from serve.client.shift import knock_out_zero, perturbation, watermark
+from serve.client.stream import finish, speed
+
+Driver = Callable[[WindowContext], Evidence]
+
+_DRIVERS: dict[str, Driver] = {
+    "engaged": engaged,
+    "finish": finish,
+    "kld": kld,
+    "knock-out-decline": knock_out_decline,
+    "knock-out-zero": knock_out_zero,
+    "kv-window": kv_window,
+    "needle": needles,
+    "perturbation": perturbation,
+    "ppl-decode": ppl_decode,
+    "ppl-prefill": ppl_prefill,
+    "resolved": resolved,
+    "speed": speed,
+    "watermark": watermark,
+}
+
+
+def driver(instrument: str) -> Driver:
+    """The driver of ``name@version`` (the version belongs to the instrument; evidence stays raw).
+
+    Raises InputError for a name that no driver serves.
+    """
+    name = instrument.partition("@")[0]
+    if name not in _DRIVERS:
+        raise InputError(
+            "no client driver collects evidence for this instrument",
+            where=instrument,
+            expected=", ".join(sorted(_DRIVERS)),
+            found=name,
+            next_step="name one of the known instruments in the order",
+        )
+    return _DRIVERS[name]

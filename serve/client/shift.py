@@ -1,0 +1,97 @@
+"""Deliberate changes on one rank at a time, with the same forced documents before, again (the floor) and after each.
+
+The exchange ids say which: ``before/``, ``repeat/`` and ``rank0/``, ``rank1/`` ... before the document's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from runner.model.evidence import Evidence
+from serve.client.capture import Capture, record
+from serve.client.context import WindowContext
+from serve.client.forced import draw_documents, force_batches
+from serve.client.texts import listed
+
+Change = Callable[[Capture, int], None]
+_PROJECTIONS = ("gate", "up", "down")
+_DOCUMENTS, _TOKENS = 4, 64
+
+
+def watermark(context: WindowContext) -> Evidence:
+    """Argument ``variant``: the deliberately wrong build that each rank in turn is switched to."""
+    wrong = context.text("variant")
+    return _shift(
+        context,
+        change=lambda capture, rank: capture.switch(wrong, [rank]),
+        undo=lambda capture, rank: capture.switch(context.variant, [rank]),
+    )
+
+
+def knock_out_zero(context: WindowContext) -> Evidence:
+    """Argument ``variant``: the candidate's name, whose library here writes zeros; the base is the incumbent."""
+    knocked_out = context.text("variant")
+
+    def undo(capture: Capture, rank: int) -> None:
+        capture.switch("incumbent", [rank])
+
+    return _shift(
+        context,
+        change=lambda capture, rank: capture.switch(knocked_out, [rank]),
+        undo=undo,
+        prepare=lambda capture: capture.switch("incumbent"),
+    )
+
+
+def perturbation(context: WindowContext) -> Evidence:
+    """One expert's scale on one rank by a drawn factor; layer, expert, projection and factor come from the sealed seed.
+
+    The factor lies in 0.25 .. 0.75: far from 1, so that every rank's change stands clear of the floor.
+    """
+    layers = sorted({row.layer for rank in context.boot.counters() for row in rank.witness if _routed(row.op)})
+    experts = context.integer("experts", 8)
+
+    def chosen(rank: int) -> dict[str, Any]:
+        label = f"{context.window.id}/perturb/{rank}"
+        return {
+            "rank": rank,
+            "layer": context.draw.choice(f"{label}/layer", layers),
+            "expert": context.draw.integer(f"{label}/expert", experts),
+            "projection": context.draw.choice(f"{label}/projection", _PROJECTIONS),
+            "factor": (25 + context.draw.integer(f"{label}/factor", 51)) / 100,
+        }
+
+    return _shift(
+        context,
+        change=lambda capture, rank: _ignore(capture.call("perturb", chosen(rank))),
+        undo=lambda capture, rank: _ignore(capture.call("unperturb", {})),
+    )
+
+
+def _routed(op: str) -> bool:
+    return op == "routed_experts"
+
+
+def _ignore(_answer: object) -> None:
+    """A witness call's answers are in the record already."""
+
+
+def _shift(
+    context: WindowContext, *, change: Change, undo: Change, prepare: Callable[[Capture], None] | None = None
+) -> Evidence:
+    documents = draw_documents(context, context.integer("documents", _DOCUMENTS), context.integer("tokens", _TOKENS))
+    rows = len(documents)
+    ranks = range(len(context.boot.record.ranks))
+
+    def collect(capture: Capture) -> None:
+        if prepare:
+            prepare(capture)
+        force_batches(capture, documents, rows, 0, "before/")
+        force_batches(capture, documents, rows, 0, "repeat/")
+        for rank in ranks:
+            change(capture, rank)
+            force_batches(capture, documents, rows, 0, f"rank{rank}/")
+            undo(capture, rank)
+
+    return record(context, collect, material={"texts": listed(documents)})

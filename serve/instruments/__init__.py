@@ -1,0 +1,1 @@
+"""Pure functions from evidence to a sample. They import nothing that serves, builds or signs."""

@@ -1,0 +1,94 @@
+"""KL divergence and top-1 agreement per position, against the reference window's logprobs of the same forced tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp, log
+
+from runner.errors import EvidenceError
+from runner.model.base import decimal_text
+from runner.model.evidence import Evidence, Exchange
+from runner.model.plan import PlannedWindow
+from runner.model.sample import DivergenceDocument, DivergenceMeasure, Sample
+from serve.instruments.answers import material
+from serve.instruments.base import inputs, sample
+from serve.instruments.likelihood import by_id, forced_logprobs, state_faults, top_logprobs
+
+NAME = "kld"
+VERSION = 1
+
+_TINY = 1e-12
+"""Least mass of a remainder: rounding can leave nothing outside the top tokens."""
+
+Top = Mapping[int, float]
+
+
+def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
+    """Divergence of the window from its reference, in nats; a window without a reference is its own.
+
+    Over each position the reference's top tokens are compared one by one and everything else as one remainder, so the
+    figure is a lower bound of the full divergence (data-processing inequality). Raises EvidenceError where the
+    reference's evidence was not given.
+    """
+    wanted = inputs(window)
+    if len(evidence) != len(wanted) or tuple(one.window for one in evidence) != wanted:
+        raise EvidenceError(
+            "the divergence needs its reference",
+            where=f"window {window.id}",
+            expected=", ".join(wanted),
+            found=", ".join(one.window for one in evidence),
+        )
+    own, reference = evidence[0], evidence[-1]
+    faults = state_faults(own)
+    if own.material != reference.material:
+        faults.append(f"other material than window {reference.window}")
+    mine, theirs = by_id(own), by_id(reference)
+    documents = []
+    for identifier, text in material(own, "texts").items():
+        found = _document(identifier, text["tokens"], mine.get(identifier), theirs.get(identifier))
+        if isinstance(found, str):
+            faults.append(f"{identifier}: {found}")
+        else:
+            documents.append(found)
+    if not documents:
+        faults.append("no document was compared")
+    return sample(evidence, DivergenceMeasure(reference_window=reference.window, documents=tuple(documents)), faults)
+
+
+def _document(
+    identifier: str, tokens: Sequence[int], mine: Exchange | None, theirs: Exchange | None
+) -> DivergenceDocument | str:
+    """One document's divergence, or what is wrong with it."""
+    if mine is None or theirs is None:
+        return "never asked"
+    for exchange in (mine, theirs):
+        _, fault = forced_logprobs(exchange, tokens)
+        if fault:
+            return fault
+    candidate, reference = top_logprobs(mine), top_logprobs(theirs)
+    if len(candidate) != len(tokens) - 1 or len(reference) != len(candidate):
+        return "top logprobs are missing"
+    if not all(candidate) or not all(reference):
+        return "top logprobs are not named by token id"
+    divergences = [divergence(*pair) for pair in zip(reference, candidate, strict=True)]
+    agreed = sum(_best(one) == _best(other) for one, other in zip(reference, candidate, strict=True))
+    return DivergenceDocument(
+        id=identifier,
+        positions=len(divergences),
+        mean_kl=decimal_text(sum(divergences) / len(divergences)),
+        max_kl=decimal_text(max(divergences)),
+        top1_agree=agreed,
+    )
+
+
+def divergence(reference: Top, candidate: Top) -> float:
+    """KL(reference ‖ candidate) over the tokens both answers name and one remainder of all others."""
+    shared = reference.keys() & candidate.keys()
+    total = sum(exp(reference[token]) * (reference[token] - candidate[token]) for token in shared)
+    rest_reference = max(1 - sum(exp(reference[token]) for token in shared), _TINY)
+    rest_candidate = max(1 - sum(exp(candidate[token]) for token in shared), _TINY)
+    return max(total + rest_reference * log(rest_reference / rest_candidate), 0.0)
+
+
+def _best(top: Top) -> int:
+    return max(top, key=lambda token: (top[token], -token))

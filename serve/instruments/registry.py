@@ -1,0 +1,93 @@
+"""``name@version`` → instrument, and the digest of its source that the plan seals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runner.digest import sha256_tree
+from runner.errors import InputError
+from serve.instruments import (
+    engaged,
+    finish,
+    kld,
+    knock_out_decline,
+    knock_out_zero,
+    kv_window,
+    needle,
+    pack,
+    parity,
+    perturbation,
+    ppl_decode,
+    ppl_prefill,
+    resolved,
+    restore,
+    speed,
+    watermark,
+)
+from serve.instruments.base import Instrument
+
+_INSTRUMENTS: tuple[Instrument, ...] = (
+    engaged,
+    finish,
+    kld,
+    knock_out_decline,
+    knock_out_zero,
+    kv_window,
+    needle,
+    pack,
+    parity,
+    perturbation,
+    ppl_decode,
+    ppl_prefill,
+    resolved,
+    restore,
+    speed,
+    watermark,
+)
+
+_SHARED = (
+    "answers",
+    "base",
+    "engagement",
+    "likelihood",
+    "machine",
+    "metrics",
+    "shift",
+    "streams",
+)
+"""Modules behind every instrument: a change there changes every digest."""
+
+
+def all_instruments() -> tuple[Instrument, ...]:
+    """Every instrument at every version, by name and version."""
+    return _INSTRUMENTS
+
+
+def parse(reference: str) -> tuple[str, int]:
+    """``speed@1`` → ``("speed", 1)``. Raises InputError for anything else."""
+    name, _, version = reference.partition("@")
+    if not name or not version.isascii() or not version.isdigit():
+        raise InputError(
+            "an instrument is named with its version", where=reference, expected="name@version", found=reference
+        )
+    return name, int(version)
+
+
+def instrument(name: str, version: int) -> Instrument:
+    """One instrument. Raises InputError where this checkout has no such name and version."""
+    for known in _INSTRUMENTS:
+        if (name, version) == (known.NAME, known.VERSION):
+            return known
+    raise InputError(
+        "unknown instrument",
+        where=f"{name}@{version}",
+        expected=", ".join(f"{known.NAME}@{known.VERSION}" for known in _INSTRUMENTS),
+        found=f"{name}@{version}",
+    )
+
+
+def source_digest(known: Instrument) -> str:
+    """Digest of the instrument's own source file and of the modules all instruments share."""
+    folder = Path(__file__).parent
+    own = folder / f"{known.NAME.replace('-', '_')}.py"
+    return sha256_tree(folder, [own, *(folder / f"{name}.py" for name in _SHARED)])

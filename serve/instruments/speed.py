@@ -1,0 +1,69 @@
+"""Rates of one block of streamed completions, cross-checked with the engine's own count of tokens and time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, log
+from statistics import fmean
+
+from runner.model.base import decimal_text
+from runner.model.evidence import Evidence
+from runner.model.plan import PlannedWindow
+from runner.model.sample import Sample, SpeedMeasure, StreamMeasure
+from serve.instruments.base import sample
+from serve.instruments.likelihood import state_faults
+from serve.instruments.metrics import DECODE_SECONDS, GENERATION_TOKENS, moved
+from serve.instruments.streams import read_texts
+
+NAME = "speed"
+VERSION = 1
+
+RATE_AGREEMENT = 0.02
+"""How far one stream's decode time may lie from the engine's own."""
+_SECOND_NS = 1_000_000_000
+
+
+def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
+    """Decode-only and aggregate rate of a block; every fault makes it no measurement."""
+    own = evidence[0]
+    texts, faults = read_texts(own)
+    faults += state_faults(own)
+    faults += [f"{text.id}: finished by {text.finish_reason!r}" for text in texts if text.finish_reason != "length"]
+    streams = window.arguments.get("streams", 1)
+    server_tokens, server_ns = moved(own, GENERATION_TOKENS), moved(own, DECODE_SECONDS)
+    counted = sum(text.completion_tokens for text in texts)
+    if server_tokens is None or server_ns is None:
+        faults.append("the engine serves no token or decode-time counter")
+    elif round(server_tokens) != counted:
+        faults.append(f"usage says {counted} tokens, /metrics {server_tokens:.0f}")
+    decode_ns = sum(text.decode_ns for text in texts)
+    server_decode_ns = round((server_ns or 0.0) * _SECOND_NS)
+    if streams == 1 and server_decode_ns and abs(decode_ns / server_decode_ns - 1) > RATE_AGREEMENT:
+        faults.append(f"decode took {decode_ns} ns at the client and {server_decode_ns} ns by /metrics")
+    measure = SpeedMeasure(
+        streams=streams if isinstance(streams, int) else 1,
+        texts=tuple(texts),
+        decode_rate=decimal_text(_decode_rate(texts)),
+        aggregate_rate=decimal_text(_aggregate_rate(own, counted)),
+        server_tokens=round(server_tokens or 0),
+        server_decode_ns=server_decode_ns,
+    )
+    return sample(evidence, measure, faults)
+
+
+def _decode_rate(texts: Sequence[StreamMeasure]) -> float:
+    """tok/s of one stream after its first token: mean over a language's streams, geometric mean over languages."""
+    by_language: dict[str, list[float]] = {}
+    for text in texts:
+        if text.decode_ns > 0 and text.completion_tokens > 1:
+            rate = (text.completion_tokens - 1) * _SECOND_NS / text.decode_ns
+            by_language.setdefault(text.language, []).append(rate)
+    return exp(fmean(log(fmean(rates)) for rates in by_language.values())) if by_language else 0.0
+
+
+def _aggregate_rate(evidence: Evidence, tokens: int) -> float:
+    """tok/s of all streams over the time from the first request to the last answer."""
+    if not evidence.exchanges:
+        return 0.0
+    wall = max(one.done_ns for one in evidence.exchanges) - min(one.sent_ns for one in evidence.exchanges)
+    return tokens * _SECOND_NS / wall if wall > 0 else 0.0

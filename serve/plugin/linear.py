@@ -1,0 +1,91 @@
+"""Linear modules: EXL3 through the incumbent's native linear, and 16-bit ones left to vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from vllm.model_executor.layers.linear import (
+    LinearMethodBase,
+    QKVParallelLinear,
+    RowParallelLinear,
+    UnquantizedLinearMethod,
+)
+from vllm.model_executor.utils import set_weight_attrs
+
+from serve.plugin import dispatch, operators
+from serve.plugin.headers import CODEBOOK_MARKERS, PARTS
+from serve.plugin.shards import Cut, Loading
+
+
+class PlainLinearMethod(UnquantizedLinearMethod):
+    """vLLM's own method; the loaded bytes enter the weights digest before vLLM repacks them."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self.prefix = prefix
+
+    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+        if layer.weight.numel():
+            dispatch.prepare().note_payload(self.prefix, [layer.weight])
+        super().process_weights_after_loading(layer)
+
+
+class Exl3LinearMethod(LinearMethodBase):
+    """One EXL3 linear, or several packed side by side (gate and up; query, key and value)."""
+
+    def __init__(self, prefix: str, names: list[str]) -> None:
+        self.prefix = prefix
+        self.names = names
+        """Checkpoint names of the matrices in the order in which their outputs lie."""
+
+    def create_weights(  # noqa: PLR0917 (vLLM's signature)
+        self,
+        layer: torch.nn.Module,
+        input_size_per_partition: int,
+        output_partition_sizes: list[int],
+        input_size: int,
+        output_size: int,
+        params_dtype: torch.dtype,
+        **extra: Any,
+    ) -> None:
+        """Empty parameters whose loaders keep this rank's share; widths and bits come from the tensors themselves."""
+        self.loading = [Loading(name, self._cut(layer, place)) for place, name in enumerate(self.names)]
+        for part in (*PARTS, *CODEBOOK_MARKERS):
+            parameter = torch.nn.Parameter(torch.empty(0), requires_grad=False)
+            set_weight_attrs(parameter, {"weight_loader": self._loader(part)})
+            layer.register_parameter(part, parameter)
+
+    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+        """Hand the shards to the witness."""
+        matrices = [loading.finish() for loading in self.loading]
+        self.loading = []
+        self.module = dispatch.prepare().register_linear(self.prefix, matrices)
+
+    def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        out = operators.linear(rows, self.module.index, sum(self.module.widths))
+        if bias is not None:
+            out = out + bias
+        return out.reshape(*x.shape[:-1], out.shape[-1])
+
+    def _cut(self, layer: torch.nn.Module, place: int) -> Cut:
+        if isinstance(layer, RowParallelLinear):
+            return Cut(layer.tp_rank, layer.tp_size, "in")
+        if isinstance(layer, QKVParallelLinear) and place > 0:
+            # Fewer key-value heads than ranks: several ranks hold the same heads.
+            ranks = layer.tp_size // layer.num_kv_head_replicas
+            return Cut(layer.tp_rank // layer.num_kv_head_replicas, ranks, "out")
+        return Cut(getattr(layer, "tp_rank", 0), getattr(layer, "tp_size", 1) if _sharded(layer) else 1, "out")
+
+    def _loader(self, part: str) -> Callable[..., None]:
+        def load(parameter: torch.nn.Parameter, tensor: torch.Tensor, shard: int | str | None = None) -> None:
+            place = {"q": 0, "k": 1, "v": 2}.get(shard, 0) if isinstance(shard, str) else shard or 0
+            self.loading[place].take(part, tensor)
+
+        return load
+
+
+def _sharded(layer: torch.nn.Module) -> bool:
+    return hasattr(layer, "output_partition_sizes")

@@ -1,0 +1,59 @@
+"""vLLM's side of the quantisation method ``exl3``: which module gets which method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm.config import get_current_vllm_config
+from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
+from vllm.model_executor.layers.linear import LinearBase
+from vllm.model_executor.layers.quantization import register_quantization_config
+from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
+
+from serve.plugin.headers import quantised_parts, read_headers
+from serve.plugin.linear import Exl3LinearMethod, PlainLinearMethod
+from serve.plugin.routed import Exl3RoutedMethod
+
+NAME = "exl3"
+
+
+class Exl3Config(QuantizationConfig):
+    """Modules with a ``trellis`` in the pack are EXL3; all others (attention, router, head) stay as they are."""
+
+    def get_name(self) -> str:
+        return NAME
+
+    def get_supported_act_dtypes(self) -> list[torch.dtype]:
+        return [torch.float32, torch.bfloat16, torch.float16]
+
+    @classmethod
+    def get_min_capability(cls) -> int:
+        return 0
+
+    @staticmethod
+    def get_config_filenames() -> list[str]:
+        return []
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Exl3Config:
+        return cls()
+
+    def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
+        headers = read_headers(get_current_vllm_config().model_config.model)
+        if isinstance(layer, RoutedExperts):
+            if not any(name.startswith(f"{prefix}.0.") for name in headers):
+                return None
+            return Exl3RoutedMethod(layer.moe_config)
+        if isinstance(layer, LinearBase):
+            packed = self.packed_modules_mapping.get(prefix.rpartition(".")[2], [])
+            names = quantised_parts(headers, prefix, packed)
+            return Exl3LinearMethod(prefix, names) if names else PlainLinearMethod(prefix)
+        if prefix in headers:
+            raise ValueError(f"{prefix}: an EXL3 {type(layer).__name__} is not served; keep it in 16 bit")
+        return None
+
+
+def register_method() -> None:
+    """Make ``exl3`` known to vLLM in this process."""
+    register_quantization_config(NAME)(Exl3Config)

@@ -1,0 +1,130 @@
+"""What the witness answers inside a worker: vLLM's ``--worker-extension-cls serve.witness.worker.WitnessExtension``.
+
+The class is mixed into vLLM's worker, so every name carries ``carve_``; each method runs on every rank and returns JSON
+values. Switching and perturbing happen between requests: vLLM runs a remote call and a model step one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import vllm
+
+import serve.plugin
+import serve.witness
+from runner.digest import sha256_bytes, sha256_file, sha256_tree
+from runner.model.boot import RankIdentity
+from serve.witness.witness import ArgumentError, current
+
+
+class WitnessExtension:
+    """Mixed into the worker of each rank."""
+
+    vllm_config: Any
+    model_runner: Any
+
+    def carve_counters(self) -> dict[str, Any]:
+        """This rank's ``RankCounters``."""
+        return current().counters().model_dump(mode="json")
+
+    def carve_identity(self) -> dict[str, Any]:
+        """This rank's ``RankIdentity``, from what is mapped and imported, not from what was asked for."""
+        witness = current()
+        mapped = mapped_libraries()
+        identity = RankIdentity(
+            rank=witness.rank,
+            pid=os.getpid(),
+            libraries={
+                name: sha256_file(library.path)
+                for name, library in witness.libraries.items()
+                if str(library.path.resolve()) in mapped
+            },
+            trees={
+                "plugin": _source_digest(serve.plugin.__path__[0]),
+                "witness": _source_digest(serve.witness.__path__[0]),
+            },
+            weights=witness.weights_digest(dict(self.model_runner.model.named_parameters())),
+        )
+        return identity.model_dump(mode="json")
+
+    def carve_resolved(self) -> dict[str, Any]:
+        """The live engine's configuration under the names of its arguments."""
+        config, witness = self.vllm_config, current()
+        blocks = int(self.model_runner.kv_cache_config.num_blocks)
+        speculative = config.speculative_config
+        return {
+            **_distribution(),
+            "device_type": str(config.device_config.device_type),
+            "model": str(config.model_config.model),
+            "served_model_name": str(config.model_config.served_model_name),
+            "dtype": str(config.model_config.dtype).removeprefix("torch."),
+            "quantization": str(config.model_config.quantization),
+            "max_model_len": int(config.model_config.max_model_len),
+            "enforce_eager": bool(config.model_config.enforce_eager),
+            "seed": int(config.model_config.seed),
+            "max_num_seqs": int(config.scheduler_config.max_num_seqs),
+            "max_num_batched_tokens": int(config.scheduler_config.max_num_batched_tokens),
+            "enable_chunked_prefill": bool(config.scheduler_config.enable_chunked_prefill),
+            "async_scheduling": bool(config.scheduler_config.async_scheduling),
+            "tensor_parallel_size": int(config.parallel_config.tensor_parallel_size),
+            "enable_prefix_caching": bool(config.cache_config.enable_prefix_caching),
+            "block_size": int(config.cache_config.block_size),
+            "kv_cache_memory_bytes": config.cache_config.kv_cache_memory_bytes,
+            "kv_cache_tokens": blocks * int(config.cache_config.block_size),
+            "logits_processors": ",".join(str(name) for name in config.model_config.logits_processors or ()),
+            "speculative_method": str(speculative.method) if speculative else "",
+            "num_speculative_tokens": int(speculative.num_speculative_tokens) if speculative else 0,
+            "variant": witness.variant,
+            "strict": int(os.environ.get("CARVE_STRICT", "0")),
+        }
+
+    def carve_switch(self, variant: str, ranks: list[int] | None) -> dict[str, Any]:
+        """Run routed experts with another variant from the next step on, on the named ranks (null: all)."""
+        witness = current()
+        if ranks is None or witness.rank in ranks:
+            witness.switch(variant)
+        return {"rank": witness.rank, "variant": witness.variant}
+
+    def carve_perturb(self, rank: int, layer: str, expert: int, projection: str, factor: float) -> dict[str, Any]:
+        """On one rank, serve one expert's projection with its output scales multiplied."""
+        witness = current()
+        module = witness.find_experts(layer)
+        if not 0 <= expert < len(module.experts):
+            raise ArgumentError(f"{layer} has experts 0 to {len(module.experts) - 1}, not {expert}")
+        if witness.rank == rank:
+            module.perturb(expert, projection, factor)
+        return {"rank": witness.rank, "perturbed": witness.rank == rank}
+
+    def carve_unperturb(self) -> dict[str, Any]:
+        """Serve every expert as it was loaded."""
+        witness = current()
+        for module in witness.experts:
+            module.unperturb()
+        return {"rank": witness.rank, "perturbed": False}
+
+
+def _distribution() -> dict[str, str]:
+    """The distribution that owns the imported ``vllm``, by its RECORD."""
+    package = Path(vllm.__file__).parent
+    for records in package.parent.glob("vllm*.dist-info/RECORD"):
+        if b"vllm/__init__.py," in (data := records.read_bytes()):
+            name, _, version = records.parent.name.removesuffix(".dist-info").rpartition("-")
+            return {
+                "distribution": name.replace("_", "-"),
+                "distribution_version": version,
+                "distribution_record": sha256_bytes(data),
+            }
+    return {"distribution": "", "distribution_version": "", "distribution_record": ""}
+
+
+def mapped_libraries() -> frozenset[str]:
+    """Paths of the files mapped into this process."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return frozenset(parts[5] for line in lines if len(parts := line.split(maxsplit=5)) == 6)
+
+
+def _source_digest(package: str) -> str:
+    root = Path(package)
+    return sha256_tree(root, [path for path in root.rglob("*") if path.suffix in (".py", ".cpp")])

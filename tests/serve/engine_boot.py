@@ -1,0 +1,84 @@
+"""Boots of the real engine with a small pack of random weights, for tests marked ``engine``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from carve_kernels.build import build
+
+from runner.model.plan import PlannedBoot
+from runner.steps.seats import load_manifest
+from serve.adapters.booted import BootedEngine
+from serve.adapters.process import ProcessSeat
+from serve.seat import BootRequest
+
+LAYERS = ("model.layers.1.mlp.experts", "model.layers.2.mlp.experts")
+FORCE = {"logits_processors": "serve.witness.force:Force"}
+VARIANTS = ("incumbent", "lna2", "incumbent-watermark")
+
+
+def request(folder: Path, *, ranks: int = 1, strict: int = 1, variants: tuple[str, ...] = VARIANTS) -> BootRequest:
+    """A boot of the random pack; ``folder`` receives its log."""
+    manifest = load_manifest("cpu-mini-random")
+    if ranks > 1:
+        bound = load_manifest("cpu-mini-tp2")
+        manifest = bound.model_copy(update={"pack": manifest.pack, "name": manifest.name})
+    planned = PlannedBoot.model_validate(
+        {"id": "test", "role": "shared", "libraries": variants, "strict": strict, "arguments": FORCE, "seconds": 20}
+    )
+    return BootRequest(
+        planned=planned,
+        manifest=manifest,
+        pack=Path("generated"),
+        libraries={variant: build(variant) for variant in variants},
+        variant="incumbent",
+        allowed_declines=("rows-above-limit",),
+        folder=folder,
+    )
+
+
+def boot(folder: Path, **choices: Any) -> BootedEngine:
+    """Start it."""
+    return ProcessSeat().boot(request(folder, **choices))
+
+
+def complete(engine: BootedEngine, **body: Any) -> dict[str, Any]:
+    """One completion's choice; the answer must be 200."""
+    answer = engine.http.post("/v1/completions", json={"model": "mini", "temperature": 0, "ignore_eos": True} | body)
+    assert answer.status_code == 200, answer.text
+    choice: dict[str, Any] = answer.json()["choices"][0]
+    return choice
+
+
+def forced(engine: BootedEngine, ids: list[int]) -> list[float]:
+    """Logprobs of ``ids[1:]``, one decode step each."""
+    count = len(ids) - 1
+    choice = complete(
+        engine,
+        prompt=ids[:1],
+        max_tokens=count,
+        min_tokens=count,
+        logprobs=0,
+        return_token_ids=True,
+        vllm_xargs={"force_ids": ids[1:]},
+    )
+    assert choice["token_ids"] == ids[1:]
+    logprobs: list[float] = choice["logprobs"]["token_logprobs"]
+    return logprobs
+
+
+def prefilled(engine: BootedEngine, ids: list[int]) -> list[float]:
+    """Logprobs of ``ids[1:]``, all in one step."""
+    choice = complete(engine, prompt=ids, max_tokens=1, prompt_logprobs=0)
+    return [entry[str(token)]["logprob"] for token, entry in zip(ids[1:], choice["prompt_logprobs"][1:], strict=True)]
+
+
+def document(length: int) -> list[int]:
+    """Token ids without a pattern."""
+    return [(7919 * place * place + 131 * place) % 1900 + 5 for place in range(length)]
+
+
+def worst(left: list[float], right: list[float]) -> float:
+    """Largest difference of two lists of logprobs."""
+    return max(abs(a - b) for a, b in zip(left, right, strict=True))
