@@ -18,6 +18,8 @@ END = 256
 EXPERTS = 16
 _END_EVERY = 64
 """A context length at which the toy likes to end its text."""
+_FINISH, _RECALL = 40.0, 60.0
+"""Boosts of the end and of what followed the same bytes long ago: recalling a needle goes before ending."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class Context:
         found = []
         for length, boost in ((4, 6.0), (8, 14.0)):
             if end >= length and (at := self.seen.get(tuple(self.tokens[end - length : end]))) is not None:
-                found.append((self.tokens[at], boost))
+                recalled = length == 8 and end - at >= _END_EVERY
+                found.append((self.tokens[at], _RECALL if recalled else boost))
         return found
 
 
@@ -122,7 +125,7 @@ class Model:
             for token, boost in context.followers(at):
                 logits[row, token] += boost
             if at % _END_EVERY == 0:
-                logits[row, END] += 40.0
+                logits[row, END] += _FINISH
         return logits
 
 
