@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -12,7 +12,7 @@ from runner.gates.base import GateInput, GateParameters
 from runner.gates.engagement import engagement_faults, routed_layers
 from runner.model.base import Record, decimal_text
 from runner.model.plan import PlannedWindow
-from runner.model.sample import Sample
+from runner.model.sample import RefusalMeasure, Sample
 from runner.model.verdict import Figure, Status, Verdict
 
 P = TypeVar("P", bound=GateParameters)
@@ -20,12 +20,11 @@ M = TypeVar("M", bound=Record)
 
 
 @dataclass(frozen=True)
-class Reading(Generic[M]):
+class Reading:
     """A planned window with the sample that counts for it."""
 
     window: PlannedWindow
     sample: Sample
-    measure: M
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Decision:
     figures: tuple[Figure, ...] = ()
 
 
-Decide = Callable[[P, tuple[Reading[M], ...], GateInput], Decision]
+Then = Callable[[P, tuple[Reading, ...], GateInput], Decision]
 
 
 def figure(name: str, value: float, *, unit: str = "", limit: str = "") -> Figure:
@@ -58,34 +57,47 @@ def by_limits(failures: Iterable[str], figures: tuple[Figure, ...], passed: str)
     return Decision(Status.FAIL if reasons else Status.PASS, reasons or (passed,), figures)
 
 
-def judge(
-    name: str, version: int, parameters: type[P], measure: type[M], given: GateInput, decide: Decide[P, M]
-) -> Verdict:
-    """The common checks, then ``decide`` on readings that are all valid measurements of the planned windows."""
+def parse(parameters: type[P], given: GateInput) -> P | Decision:
+    """The gate's parameters, or INVALID naming the one that cannot be used."""
     try:
-        wanted = parameters.model_validate(given.parameters)
+        return parameters.model_validate(given.parameters)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        return verdict(name, version, _invalid(f"parameter {where}: {first['msg']}"))
+        return invalid(f"parameter {where}: {first['msg']}")
+
+
+def decide(parameters: type[P], kinds: tuple[type[Record], ...], given: GateInput, then: Then[P]) -> Decision:
+    """The common checks, then ``then`` on readings that are all valid measurements of the planned windows.
+
+    ``kinds`` are the measures the gate reads. INVALID with every fault found; NOT_RUN where there is no sample at all.
+    """
+    wanted = parse(parameters, given)
+    if isinstance(wanted, Decision):
+        return wanted
     if not given.samples:
-        return verdict(name, version, Decision(Status.NOT_RUN, ("no sample was taken",)))
+        return Decision(Status.NOT_RUN, ("no sample was taken",))
     faults = [*_stray(given), *_unplanned(given)]
     readings = []
     for window in given.windows:
         sample, fault = counting_sample(given, window)
         if sample is None:
             faults.append(fault)
-        elif not isinstance(sample.measure, measure):
+        elif not isinstance(sample.measure, kinds):
             faults.append(f"{window.id}: a sample of kind {sample.measure.kind} is no reading for this gate")
         else:
-            readings.append(Reading(window, sample, sample.measure))
+            readings.append(Reading(window, sample))
     layers = routed_layers(given.samples)
     for reading in readings:
         faults += sample_faults(reading.sample, reading.window, given, layers)
     if faults or not readings:
-        return verdict(name, version, _invalid(*faults) if faults else _invalid("the gate reads no window"))
-    return verdict(name, version, decide(wanted, tuple(readings), given))
+        return invalid(*faults) if faults else invalid("the gate reads no window")
+    return then(wanted, tuple(readings), given)
+
+
+def of_kind(readings: Iterable[Reading], kind: type[M]) -> list[tuple[Reading, M]]:
+    """Readings of one kind with their measure."""
+    return [(one, one.sample.measure) for one in readings if isinstance(one.sample.measure, kind)]
 
 
 def counting_sample(given: GateInput, window: PlannedWindow) -> tuple[Sample | None, str]:
@@ -111,6 +123,8 @@ def sample_faults(sample: Sample, window: PlannedWindow, given: GateInput, layer
         faults.append(f"{window.id}: no evidence is named")
     if on_desk(given, window):
         return tuple(faults)
+    if isinstance(sample.measure, RefusalMeasure) and sample.measure.refused:
+        return tuple(faults)  # the boot never served: there is nothing to count
     return (*faults, *engagement_faults(sample, window, given.boots, layers))
 
 
@@ -145,5 +159,6 @@ def _unplanned(given: GateInput) -> list[str]:
     return faults
 
 
-def _invalid(*reasons: str) -> Decision:
+def invalid(*reasons: str) -> Decision:
+    """INVALID with its reasons."""
     return Decision(Status.INVALID, reasons)

@@ -135,8 +135,8 @@ def _undeclared_declines(engagement: Engagement, expects: Sequence[Expectation])
         counted = [rows for rows, count in row.rows if count]
         if row.count and not (counted and all(any(_within(rows, one) for one in allowed) for rows in counted)):
             faults.append(
-                f"rank {engagement.rank}, {row.layer}: {row.variant} declined {row.reason} {row.count} times undeclared, "
-                f"rows {counted}"
+                f"rank {engagement.rank}, {row.layer}: {row.variant} declined {row.reason} {row.count} times "
+                f"undeclared, rows {counted}"
             )
     return faults
 

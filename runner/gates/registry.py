@@ -2,15 +2,57 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from runner.digest import sha256_file
-from runner.errors import InputError
-from runner.gates.base import Gate
+import yaml
+from pydantic import ValidationError
 
-_GATES: tuple[Gate, ...] = ()
+from runner.digest import sha256_tree
+from runner.errors import InputError
+from runner.gates import (
+    engaged,
+    finish,
+    kld,
+    knock_out,
+    kv_window,
+    needle,
+    pack,
+    parity,
+    perturbation,
+    ppl_decode,
+    ppl_prefill,
+    resolved,
+    restore,
+    speed,
+    watermark,
+)
+from runner.gates.base import Gate
+from runner.model.base import Record, Slug
+
+_GATES: tuple[Gate, ...] = (
+    pack,
+    resolved,
+    engaged,
+    perturbation,
+    watermark,
+    knock_out,
+    parity,
+    kld,
+    ppl_prefill,
+    ppl_decode,
+    speed,
+    needle,
+    kv_window,
+    finish,
+    restore,
+)
+
+_SHARED = ("base.py", "blocks.py", "common.py", "engagement.py", "likelihood.py", "shift.py", "../stats.py")
+"""Modules behind every gate: a change there changes every digest."""
+
+
+_WITHDRAWN = Path(__file__).resolve().parent / "withdrawn.yaml"
 
 
 def all_gates() -> tuple[Gate, ...]:
@@ -38,5 +80,36 @@ def parameter_schema(known: Gate) -> dict[str, Any]:
 
 
 def source_digest(known: Gate) -> str:
-    """SHA-256 of the gate's source file."""
-    return sha256_file(Path(str(sys.modules[known.judge.__module__].__file__)))
+    """Digest of the gate's own source file and of the modules all gates share."""
+    folder = Path(__file__).resolve().parent
+    own = folder / f"{known.NAME.replace('-', '_')}.py"
+    return sha256_tree(folder.parent, [own, *((folder / name).resolve() for name in _SHARED)])
+
+
+class Withdrawn(Record):
+    """A released version that was found wrong: its reports still verify, what rests on them says so."""
+
+    gate: Slug
+    version: int
+    date: str
+    """UTC day, ``YYYY-MM-DD``."""
+    reason: str
+
+
+def withdrawn(path: Path = _WITHDRAWN) -> tuple[Withdrawn, ...]:
+    """Versions withdrawn by ``runner/gates/withdrawn.yaml``. Raises InputError where the file is malformed."""
+    try:
+        entries = yaml.safe_load(path.read_text(encoding="utf-8")) or []
+        return tuple(Withdrawn.model_validate(entry) for entry in entries)
+    except (OSError, yaml.YAMLError, TypeError, ValidationError) as error:
+        raise InputError(
+            "the list of withdrawn gates cannot be read",
+            where=str(path),
+            expected="a list of {gate, version, date, reason}",
+            found=str(error),
+        ) from error
+
+
+def withdrawal(name: str, version: int, path: Path = _WITHDRAWN) -> Withdrawn | None:
+    """Why a version was withdrawn; None where it stands."""
+    return next((one for one in withdrawn(path) if (one.gate, one.version) == (name, version)), None)

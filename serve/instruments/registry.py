@@ -48,7 +48,6 @@ _INSTRUMENTS: tuple[Instrument, ...] = (
 _SHARED = (
     "answers",
     "base",
-    "configuration",
     "engagement",
     "likelihood",
     "machine",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runner.model.configuration import pairs
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.sample import RestoreMeasure, Sample
 from serve.instruments.answers import fact, missing
 from serve.instruments.base import sample
-from serve.instruments.configuration import pairs
 
 NAME = "restore"
 VERSION = 1

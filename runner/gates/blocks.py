@@ -1,0 +1,134 @@
+"""Blocks of the speed gate and the quads they form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log
+
+from runner.gates.common import Reading
+from runner.gates.engagement import INCUMBENT
+from runner.model.sample import SpeedMeasure
+from runner.stats import log_ratio
+
+_ORDERS = ("ABBA", "BAAB")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of a quad."""
+
+    reading: Reading
+    quad: str
+    position: int
+    candidate: bool
+
+    def rate(self, metric: str) -> float:
+        """tok/s by the named metric."""
+        return rate(self.reading, metric)
+
+    @property
+    def measure(self) -> SpeedMeasure:
+        """What was measured."""
+        return speed_of(self.reading)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One quad's value."""
+
+    value: float
+    """Log-ratio candidate over incumbent."""
+    incumbent_ratio: float
+    """Log-ratio of the incumbent's two blocks, later over earlier."""
+    disturbed: bool
+
+
+def speed_of(reading: Reading) -> SpeedMeasure:
+    """The reading's measure; only speed readings come here."""
+    measure = reading.sample.measure
+    assert isinstance(measure, SpeedMeasure), "the gate's common checks let only speed readings through"
+    return measure
+
+
+def rate(reading: Reading, metric: str) -> float:
+    """tok/s by the named metric."""
+    measure = speed_of(reading)
+    return float(measure.decode_rate if metric == "decode-rate" else measure.aggregate_rate)
+
+
+def blocks_of(readings: Iterable[Reading]) -> list[Block]:
+    """The drawn blocks. A block is the candidate's where the variant that was on is not the incumbent's.
+
+    Where both arms are one variant (A/A), the outer blocks of a quad stand for the candidate: ABBA with equal arms.
+    """
+    drawn = [one for one in readings if one.window.arm == "drawn"]
+    variants = {one.sample.variant for one in drawn}
+    same = len(variants) == 1
+    blocks = []
+    for one in drawn:
+        position = one.window.arguments.get("block")
+        place = position if isinstance(position, int) else -1
+        candidate = place in (0, 3) if same else one.sample.variant != incumbent_of(variants)
+        blocks.append(Block(one, str(one.window.arguments.get("quad", "")), place, candidate))
+    return blocks
+
+
+def incumbent_of(variants: Iterable[str]) -> str:
+    """The incumbent among the variants of drawn blocks; where none bears that name there is none."""
+    return INCUMBENT if INCUMBENT in variants else ""
+
+
+def pairs_of(blocks: Sequence[Block], metric: str) -> tuple[list[Pair], list[str]]:
+    """One pair for each quad, and what keeps quads from being pairs."""
+    faults: list[str] = []
+    if len({block.reading.sample.variant for block in blocks}) > 2:
+        faults.append("more than two variants were drawn")
+    quads: dict[str, list[Block]] = {}
+    for block in blocks:
+        quads.setdefault(block.quad, []).append(block)
+    pairs = []
+    for name, members in quads.items():
+        found = sorted(members, key=lambda block: block.position)
+        fault = _quad_fault(found, metric)
+        if fault:
+            faults.append(f"quad {name}: {fault}")
+        else:
+            pairs.append(_pair(found, metric))
+    return pairs, faults
+
+
+def _quad_fault(blocks: Sequence[Block], metric: str) -> str:
+    if [block.position for block in blocks] != [0, 1, 2, 3]:
+        return f"blocks {[block.position for block in blocks]}, expected four in order"
+    order = "".join("B" if block.candidate else "A" for block in blocks)
+    if order not in _ORDERS:
+        return f"arms in order {order}, expected ABBA or BAAB"
+    if len({block.reading.sample.boot for block in blocks}) != 1:
+        return "its blocks come from several boots"
+    if len({frozenset(text.prompt_digest for text in block.measure.texts) for block in blocks}) != 1:
+        return "its blocks had other prompts"
+    if len({tuple(sorted((text.id, text.completion_tokens) for text in block.measure.texts)) for block in blocks}) != 1:
+        return "its blocks generated other numbers of tokens"
+    if not all(block.rate(metric) > 0 for block in blocks):
+        return "a block has no rate"
+    return ""
+
+
+def _pair(blocks: Sequence[Block], metric: str) -> Pair:
+    candidate = [block.rate(metric) for block in blocks if block.candidate]
+    incumbent = [block.rate(metric) for block in blocks if not block.candidate]
+    return Pair(
+        value=log_ratio(candidate, incumbent),
+        incumbent_ratio=log(incumbent[1]) - log(incumbent[0]),
+        disturbed=any(block.reading.sample.disturbed for block in blocks),
+    )
+
+
+def shared_rates(blocks: Iterable[Block], metric: str, *, candidate: bool) -> dict[str, list[float]]:
+    """Rates of one arm's blocks by boot."""
+    rates: dict[str, list[float]] = {}
+    for block in blocks:
+        if block.candidate == candidate:
+            rates.setdefault(block.reading.sample.boot, []).append(block.rate(metric))
+    return rates

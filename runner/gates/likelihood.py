@@ -1,0 +1,97 @@
+"""What ``ppl-prefill`` and ``ppl-decode`` share: paired non-inferiority with the document as unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+from statistics import median
+
+from runner.gates.base import GateInput, GateParameters, Limit
+from runner.gates.common import Decision, Reading, by_limits, figure, invalid, of_kind
+from runner.model.sample import DocumentMeasure, PerplexityMeasure
+from runner.model.verdict import Figure, Status
+from runner.stats import DOCUMENTS, worst_end
+
+
+class PerplexityParameters(GateParameters):
+    """How much worse a document may become."""
+
+    margin: Limit
+    """Largest increase of negative log-likelihood, in nats a token: the worst end of the interval must lie inside."""
+    coverage: Limit = "0.95"
+    """Least coverage of the interval of the median document."""
+    perplexity: Limit | None = None
+    """Largest perplexity over all documents (a line fixed before the run)."""
+
+
+def noninferior(wanted: PerplexityParameters, readings: tuple[Reading, ...], given: GateInput) -> Decision:
+    """PASS with the worst end inside the margin, FAIL with the median outside, UNRESOLVED between."""
+    arms = {arm: _only(readings, arm) for arm in ("incumbent", "candidate")}
+    incumbent, candidate = arms["incumbent"], arms["candidate"]
+    if candidate is None:
+        return _absolute(wanted, incumbent)
+    if incumbent is None:
+        return invalid("no window of the incumbent to compare with")
+    pairs, fault = _paired(incumbent.documents, candidate.documents)
+    if fault:
+        return invalid(fault)
+    deltas = [(float(mine.nll) - float(theirs.nll)) / mine.tokens for theirs, mine in pairs]
+    interval, middle = worst_end(deltas, float(wanted.coverage)), median(deltas)
+    figures = (
+        figure("documents", len(deltas)),
+        figure("median increase", middle, unit="nats a token"),
+        figure("worst end", interval.high, unit="nats a token", limit=f"<= {wanted.margin}"),
+        figure("coverage", interval.coverage, limit=f">= {wanted.coverage}"),
+        figure("perplexity incumbent", _perplexity(incumbent.documents)),
+        _limit_figure(wanted, candidate.documents),
+    )
+    failures = _line(wanted, candidate.documents)
+    if middle > float(wanted.margin):
+        failures.append(f"half of the documents are worse by more than {middle:.4g} nats a token")
+    if not failures and interval.high > float(wanted.margin):
+        reason = f"the interval reaches {interval.high:.4g} nats a token, the margin is {wanted.margin}"
+        return Decision(Status.UNRESOLVED, (reason,), figures)
+    return by_limits(failures, figures, "no document class is worse by more than the margin")
+
+
+def _only(readings: tuple[Reading, ...], arm: str) -> PerplexityMeasure | None:
+    return next((one for reading, one in of_kind(readings, PerplexityMeasure) if reading.window.arm == arm), None)
+
+
+def _absolute(wanted: PerplexityParameters, incumbent: PerplexityMeasure | None) -> Decision:
+    """A standing configuration alone is judged by the perplexity line, and by nothing else."""
+    if incumbent is None or wanted.perplexity is None:
+        return invalid("there is no candidate to compare and no perplexity line to hold")
+    return by_limits(
+        _line(wanted, incumbent.documents), (_limit_figure(wanted, incumbent.documents),), "the perplexity line holds"
+    )
+
+
+def _line(wanted: PerplexityParameters, documents: Sequence[DocumentMeasure]) -> list[str]:
+    found = _perplexity(documents)
+    if wanted.perplexity is None or found <= float(wanted.perplexity):
+        return []
+    return [f"perplexity is {found:.4f}, the line {wanted.perplexity}"]
+
+
+def _limit_figure(wanted: PerplexityParameters, documents: Sequence[DocumentMeasure]) -> Figure:
+    return figure("perplexity", _perplexity(documents), limit=f"<= {wanted.perplexity}" if wanted.perplexity else "")
+
+
+def _perplexity(documents: Sequence[DocumentMeasure]) -> float:
+    return exp(sum(float(one.nll) for one in documents) / sum(one.tokens for one in documents))
+
+
+def _paired(
+    incumbent: Sequence[DocumentMeasure], candidate: Sequence[DocumentMeasure]
+) -> tuple[list[tuple[DocumentMeasure, DocumentMeasure]], str]:
+    """Documents of both arms side by side, or why they cannot be paired."""
+    theirs, mine = {one.id: one for one in incumbent}, {one.id: one for one in candidate}
+    if theirs.keys() != mine.keys():
+        return [], f"the arms scored other documents: {sorted(theirs.keys() ^ mine.keys())[:5]}"
+    if len(mine) < DOCUMENTS:
+        return [], f"{len(mine)} documents, at least {DOCUMENTS} are needed"
+    odd = [name for name in mine if mine[name].tokens != theirs[name].tokens or mine[name].tokens < 1]
+    if odd:
+        return [], f"the arms scored other tokens of {odd[:5]}"
+    return [(theirs[name], mine[name]) for name in sorted(mine)], ""

@@ -1,0 +1,33 @@
+"""Before each real verdict every gate is fed a case that it must not pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from runner.errors import EvidenceError
+from runner.gates.base import Gate, GateInput
+from runner.model.run import SelfTest
+
+
+def run(gate: Gate, folder: Path) -> SelfTest:
+    """The gate's answer to the first must-fail case in ``folder`` (``<folder>/<gate>/<case>_fail/input.json``).
+
+    A status of PASS means that this gate decides nothing and nothing may be signed. Raises EvidenceError where there is
+    no case or where it cannot be read.
+    """
+    cases = sorted((folder / gate.NAME).glob("*_fail/input.json"))
+    if not cases:
+        raise EvidenceError(
+            "the gate has no case that must fail",
+            where=str(folder / gate.NAME),
+            expected="<case>_fail/input.json",
+            found="none",
+            next_step="add the case; a gate that was never seen to fail judges nothing",
+        )
+    try:
+        given = GateInput.model_validate_json(cases[0].read_bytes())
+    except (OSError, ValidationError) as error:
+        raise EvidenceError("a must-fail case cannot be read", where=str(cases[0]), found=str(error)) from error
+    return SelfTest(gate=gate.NAME, version=gate.VERSION, case=cases[0].parent.name, status=gate.judge(given).status)

@@ -1,0 +1,154 @@
+"""``speed``: is the candidate faster, by the exact interval of the median over drawn quads of blocks?"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from runner.gates.base import GateInput, GateParameters, Limit
+from runner.gates.blocks import Block, Pair, blocks_of, pairs_of, rate, shared_rates
+from runner.gates.common import Decision, Reading, decide, figure, invalid, verdict
+from runner.model.sample import SpeedMeasure
+from runner.model.verdict import Figure, Status, Verdict
+from runner.stats import FLOOR_PAIRS, Comparison, Tail, a_a_floor, compare, log_ratio, tail
+
+NAME = "speed"
+VERSION = 1
+
+DISTURBED_SHARE = 0.25
+"""More disturbed blocks than this and nothing was measured."""
+
+
+class Parameters(GateParameters):
+    """What faster means; sealed before the run."""
+
+    metric: Literal["decode-rate", "aggregate-rate"] = "decode-rate"
+    """tok/s of one stream after its first token (geometric mean over languages), or of all streams together."""
+    margin: Limit
+    """Natural-log ratio that the whole interval must clear; not below the seat's A/A half width."""
+    require: Literal["faster", "not-slower"] = "faster"
+    """``not-slower``: the low end must not lie below −margin."""
+    a_a_half_width: Limit | None = None
+    """The seat's recorded A/A floor; without a record it is taken from the incumbent's two blocks of each quad."""
+    boot_to_boot: Limit = "0.05"
+    """The seat's spread between boots: how much faster an incumbent-only boot may be (natural-log ratio)."""
+    tail: Limit | None = None
+    """Least median rate of the slowest candidate boot over the fastest; below it FAIL. Without it only reported."""
+
+
+def judge(given: GateInput) -> Verdict:
+    """FASTER is PASS, SLOWER and SAME are FAIL; a floor above the margin or lost pairs leave it UNRESOLVED."""
+    return verdict(NAME, VERSION, decide(Parameters, (SpeedMeasure,), given, _decide))
+
+
+def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput) -> Decision:
+    blocks = blocks_of(readings)
+    disturbed = _disturbed_share(given)
+    if disturbed > DISTURBED_SHARE:
+        return invalid(f"{disturbed:.0%} of the blocks were disturbed, at most {DISTURBED_SHARE:.0%}")
+    pairs, faults = pairs_of(blocks, wanted.metric)
+    if faults or not pairs:
+        return invalid(*(faults or ["no quad of blocks"]))
+    whole = [pair for pair in pairs if not pair.disturbed]
+    if not whole:
+        return invalid("every quad has a disturbed block")
+    control = _control(wanted, blocks, readings, given)
+    if isinstance(control, Decision):
+        return control
+    comparison = compare([pair.value for pair in whole], float(wanted.margin))
+    floor = float(wanted.a_a_half_width) if wanted.a_a_half_width is not None else _floor(whole)
+    slow = tail(shared_rates(blocks, wanted.metric, candidate=True), float(wanted.tail or 0))
+    figures = (*_figures(wanted, comparison, floor, slow, len(pairs)), *control)
+    return _answer(wanted, comparison, floor=floor, slow=slow, lost=len(pairs) - len(whole), figures=figures)
+
+
+def _answer(
+    wanted: Parameters,
+    comparison: Comparison,
+    *,
+    floor: float | None,
+    slow: Tail,
+    lost: int,
+    figures: tuple[Figure, ...],
+) -> Decision:
+    margin = float(wanted.margin)
+    doubts = [f"{lost} pairs fewer than planned"] if lost else []
+    if floor is None:
+        doubts.append(f"no A/A floor: the seat has no record and fewer than {FLOOR_PAIRS} quads are whole")
+    elif floor > margin:
+        doubts.append(f"the A/A floor {floor:.4g} lies above the margin {wanted.margin}")
+    interval = f"{comparison.interval.low:+.4f} .. {comparison.interval.high:+.4f}"
+    reason = f"{comparison.outcome}: log-ratio {comparison.median:+.4f}, interval {interval}, margin {wanted.margin}"
+    if wanted.tail is not None and slow.slow_boots:
+        return Decision(
+            Status.FAIL, (f"slow boots: {', '.join(slow.slow_boots)} ({slow.slowest:.3f})", reason), figures
+        )
+    if comparison.outcome == "SLOWER":
+        return Decision(Status.FAIL, (reason,), figures)
+    if doubts:
+        return Decision(Status.UNRESOLVED, (*doubts, reason), figures)
+    if wanted.require == "not-slower" and comparison.interval.low >= -margin:
+        return Decision(Status.PASS, (reason,), figures)
+    status = {"FASTER": Status.PASS, "SAME": Status.FAIL}.get(comparison.outcome, Status.UNRESOLVED)
+    return Decision(status, (reason,), figures)
+
+
+def _disturbed_share(given: GateInput) -> float:
+    """Share of disturbed samples among all blocks of quads, repeats included."""
+    drawn = {window.id for window in given.windows if window.arm == "drawn"}
+    blocks = [sample for sample in given.samples if sample.window in drawn]
+    return sum(bool(sample.disturbed) for sample in blocks) / len(blocks) if blocks else 0.0
+
+
+def _floor(pairs: list[Pair]) -> float | None:
+    """The A/A floor of this very run.
+
+    The incumbent's two blocks of a quad are single blocks; a pair's value averages two an arm, hence the root of two.
+    """
+    if len(pairs) < FLOOR_PAIRS:
+        return None
+    return a_a_floor([pair.incumbent_ratio for pair in pairs]) / 2**0.5
+
+
+def _control(
+    wanted: Parameters, blocks: list[Block], readings: tuple[Reading, ...], given: GateInput
+) -> tuple[Figure, ...] | Decision:
+    """The incumbent alone must not be faster than beside the candidate: else the shared process slowed it down."""
+    shared = [block for block in blocks if not block.candidate]
+    if len(shared) == len(blocks):
+        return ()  # both arms are the incumbent: an A/A plan has nothing beside it
+    boots = {block.reading.sample.boot for block in blocks}
+    roles = {boot.id: boot.role for boot in given.planned_boots}
+    if any(roles.get(block.reading.window.boot) == "shared" for block in blocks):
+        if len(boots) < 2:
+            return invalid("block pairing needs at least two shared boots")
+        alone = [
+            rate(reading, wanted.metric)
+            for reading in readings
+            if reading.window.arm == "incumbent" and roles.get(reading.window.boot) == "incumbent-only"
+        ]
+        if not alone or not all(value > 0 for value in alone):
+            return invalid("no incumbent-only boot to compare the shared incumbent with")
+        ahead = log_ratio(alone, [block.rate(wanted.metric) for block in shared])
+        if ahead > float(wanted.boot_to_boot):
+            return invalid(
+                f"the incumbent alone is faster than beside the candidate by {ahead:+.4f}, the seat's spread between "
+                f"boots is {wanted.boot_to_boot}"
+            )
+        return (figure("incumbent alone over shared", ahead, unit="log-ratio", limit=f"<= {wanted.boot_to_boot}"),)
+    return ()
+
+
+def _figures(
+    wanted: Parameters, comparison: Comparison, floor: float | None, slow: Tail, planned: int
+) -> tuple[Figure, ...]:
+    interval = comparison.interval
+    found = [
+        figure("log-ratio, median", comparison.median),
+        figure("interval, low", interval.low, limit=f"> {wanted.margin}"),
+        figure("interval, high", interval.high),
+        figure("coverage", interval.coverage),
+        figure("pairs planned", planned),
+        figure("slowest candidate boot over fastest", slow.slowest, limit=f">= {wanted.tail}" if wanted.tail else ""),
+        figure("slowest candidate block over fastest boot", slow.worst_block),
+    ]
+    return tuple(found) + (() if floor is None else (figure("A/A floor", floor, limit=f"<= {wanted.margin}"),))

@@ -1,0 +1,162 @@
+"""Coverage, power and error rates by simulation: a statistic that never decides, or always does, fails here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner import stats
+
+SESSIONS = 40_000
+Noise = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
+NOISES: dict[str, Noise] = {
+    "normal": lambda source, shape: source.normal(0, 0.02, shape),
+    "heavy-tailed": lambda source, shape: source.standard_t(2, shape) * 0.02,
+    # One session in four has a slow mode; shifted so that the median is 0, which is all the interval speaks of.
+    "skewed": lambda source, shape: source.exponential(0.02, shape) - 0.02 * math.log(2),
+}
+Compare = Callable[[Sequence[float], float], stats.Comparison]
+
+
+def undecided(compare: Compare, noise: Noise, pairs: int) -> float:
+    """Share of sessions without a true difference, at margin 0, in which nothing is claimed."""
+    sessions = noise(np.random.default_rng(pairs), (SESSIONS, pairs)).tolist()
+    return sum(compare(session, 0.0).outcome not in ("FASTER", "SLOWER") for session in sessions) / SESSIONS
+
+
+def power(compare: Compare) -> float:
+    """Share of sessions found FASTER with a true effect of margin + 2 sigma and eight pairs."""
+    margin, sigma = 0.03, 0.02
+    sessions = np.random.default_rng(8).normal(margin + 2 * sigma, sigma, (SESSIONS, 8)).tolist()
+    return sum(compare(session, margin).outcome == "FASTER" for session in sessions) / SESSIONS
+
+
+@pytest.mark.parametrize("pairs", range(5, 10))
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+def test_coverage_is_exact(noise: Noise, pairs: int) -> None:
+    assert abs(undecided(stats.compare, noise, pairs) - stats.full_coverage(pairs)) < 0.005
+
+
+def test_power_at_margin_plus_two_sigma() -> None:
+    assert power(stats.compare) >= 0.80
+
+
+def test_a_function_that_never_decides_fails_both() -> None:
+    def never(pairs: Sequence[float], margin: float) -> stats.Comparison:
+        return stats.Comparison("UNRESOLVED", 0.0, stats.median_interval(pairs))
+
+    assert abs(undecided(never, NOISES["normal"], 5) - stats.full_coverage(5)) > 0.005
+    assert power(never) < 0.80
+
+
+@pytest.mark.parametrize(
+    ("pairs", "outcome"),
+    [
+        ([0.06] * 6, "FASTER"),
+        ([0.06] * 5 + [0.05], "UNRESOLVED"),
+        ([-0.06] * 6, "SLOWER"),
+        ([-0.05, 0.05, 0.0, 0.01, 0.02, 0.0], "SAME"),
+        ([-0.06, 0.0, 0.0, 0.0, 0.0, 0.0], "UNRESOLVED"),
+    ],
+)
+def test_outcomes_against_a_margin(pairs: list[float], outcome: str) -> None:
+    assert stats.compare(pairs, 0.05).outcome == outcome
+
+
+def test_log_ratio_is_the_difference_of_mean_logs() -> None:
+    assert stats.log_ratio([200.0, 50.0], [10.0, 10.0]) == pytest.approx(math.log(10))
+    for arms in (([], [1.0]), ([1.0], []), ([0.0], [1.0])):
+        with pytest.raises(ValueError):
+            stats.log_ratio(*arms)
+
+
+def test_pairs_carry_their_share_of_primaries() -> None:
+    fewest = {k: next(n for n in range(1, 20) if stats.supports(k, n)) for k in (1, 2, 3, 4)}
+    assert fewest == {1: 6, 2: 7, 3: 7, 4: 8}
+    assert not stats.supports(0, 6)
+
+
+@given(st.integers(1, 60), st.floats(0.5, 0.999))
+def test_interval_rank_is_the_innermost_that_covers(count: int, coverage: float) -> None:
+    rank, exact = stats.interval_rank(count, coverage)
+
+    def covered(k: int) -> float:
+        return 1 - 2 * sum(math.comb(count, below) for below in range(k)) / 2**count
+
+    assert exact == pytest.approx(covered(rank)) or count == 1
+    assert rank == 1 or exact >= coverage
+    if 2 * (rank + 1) <= count:
+        assert covered(rank + 1) < coverage
+
+
+@given(st.lists(st.floats(-1, 1), min_size=20, max_size=40), st.floats(-1, 1))
+def test_worst_end_moves_with_the_documents(deltas: list[float], shift: float) -> None:
+    here = stats.worst_end(deltas, 0.95)
+    there = stats.worst_end([delta + shift for delta in deltas], 0.95)
+    assert there.high == pytest.approx(here.high + shift, abs=1e-9)
+    assert here.coverage >= 0.95
+    assert here.low <= sorted(deltas)[len(deltas) // 2] <= here.high
+
+
+def test_too_few_documents_or_pairs_are_refused() -> None:
+    with pytest.raises(ValueError, match="20 documents"):
+        stats.worst_end([0.0] * 19, 0.95)
+    with pytest.raises(ValueError, match="6 pairs"):
+        stats.a_a_floor([0.0] * 5)
+    with pytest.raises(ValueError, match="no values"):
+        stats.median_interval([])
+
+
+def test_floor_is_half_the_range_of_six_pairs() -> None:
+    assert stats.a_a_floor([-0.02, 0.0, 0.01, 0.0, 0.03, 0.01]) == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize(
+    ("lost", "won", "chance"), [(0, 0, 1.0), (5, 0, 1 / 32), (1, 1, 0.75), (0, 3, 1.0), (3, 1, 5 / 16)]
+)
+def test_mcnemar_counts_binomial_tails(lost: int, won: int, chance: float) -> None:
+    assert stats.mcnemar(lost, won) == pytest.approx(chance)
+
+
+@pytest.mark.parametrize("slow", [0.85, 0.7])
+def test_one_boot_in_four_in_a_slow_mode_shows(slow: float) -> None:
+    rates = {"a": [100.0, 101.0], "b": [99.0, 100.0], "c": [100.0 * slow, 101.0 * slow], "d": [100.0, 100.0]}
+    report = stats.tail(rates, 0.9)
+    assert report.slow_boots == ("c",)
+    assert report.slowest == pytest.approx(slow)
+    assert stats.tail({name: rates[name] for name in "abd"}, 0.9).slow_boots == ()
+    with pytest.raises(ValueError):
+        stats.tail({}, 0.9)
+
+
+@pytest.mark.parametrize(("effect", "margin"), [(0.0, 0.0), (0.07, 0.03), (0.0, 0.03), (0.03, 0.03)])
+def test_chances_agree_with_simulation(effect: float, margin: float) -> None:
+    sessions = np.random.default_rng(3).normal(effect, 0.02, (SESSIONS, 6)).tolist()
+    seen = [stats.compare(session, margin).outcome for session in sessions]
+    told = stats.chances(6, margin, effect, 0.02)
+    for name in ("faster", "slower", "same", "unresolved"):
+        assert abs(getattr(told, name) - seen.count(name.upper()) / SESSIONS) < 0.01
+    assert told.faster + told.slower + told.same + told.unresolved == pytest.approx(1)
+
+
+def test_false_pass_at_the_margin_is_two_to_the_minus_n() -> None:
+    assert stats.chances(6, 0.03, 0.03, 0.02).faster == pytest.approx(2**-6)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.01, 0.02])
+def test_noninferiority_power_agrees_with_simulation(shift: float) -> None:
+    sessions = np.random.default_rng(4).normal(shift, 0.03, (10_000, 24)).tolist()
+    passed = sum(stats.worst_end(session, 0.95).high <= 0.02 for session in sessions) / len(sessions)
+    assert abs(stats.noninferiority_power(24, 0.02, shift, 0.03, 0.95) - passed) < 0.015
+    assert stats.noninferiority_power(24, 0.02, 0.0, 0.0, 0.95) == 1.0
+
+
+def test_sigma_of_a_half_width_inverts_the_expected_range() -> None:
+    half_widths = [stats.a_a_floor(row) for row in np.random.default_rng(5).normal(0, 0.02, (SESSIONS, 6)).tolist()]
+    assert stats.sigma_of_half_width(float(np.mean(half_widths))) == pytest.approx(0.02, rel=0.01)
+    assert stats.percent(math.log(1.5)) == pytest.approx(50)
