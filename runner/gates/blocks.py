@@ -74,6 +74,11 @@ def blocks_of(readings: Iterable[Reading]) -> list[Block]:
     return blocks
 
 
+def one_variant(blocks: Iterable[Block]) -> bool:
+    """Whether both arms are the same variant (an A/A plan)."""
+    return len({block.reading.sample.variant for block in blocks}) == 1
+
+
 def incumbent_of(variants: Iterable[str]) -> str:
     """The incumbent among the variants of drawn blocks; where none bears that name there is none."""
     return INCUMBENT if INCUMBENT in variants else ""

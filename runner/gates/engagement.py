@@ -98,15 +98,15 @@ def _launch_faults(
     faults = []
     for layer in layers:
         counts = {expectation: _count(engagement, layer, expectation) for expectation in expects}
-        if not any(counts.values()):
+        required = [] if control else [one for one in expects if one.decline is None]
+        faults += [
+            f"rank {engagement.rank}, {layer}: {one.variant} never ran {one.rows_min}..{one.rows_max} rows"
+            f"{_why(engagement, layer)}"
+            for one in required
+            if not counts[one]
+        ]
+        if not required and not any(counts.values()):
             faults.append(f"rank {engagement.rank}, {layer}: nothing declared ran{_why(engagement, layer)}")
-        elif not control:
-            faults += [
-                f"rank {engagement.rank}, {layer}: {one.variant} never ran {one.rows_min}..{one.rows_max} rows"
-                f"{_why(engagement, layer)}"
-                for one, count in counts.items()
-                if one.decline is None and not count
-            ]
     return faults
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from runner.gates.base import GateInput, GateParameters, Limit
-from runner.gates.blocks import Block, Pair, blocks_of, pairs_of, rate, shared_rates
+from runner.gates.blocks import Block, Pair, blocks_of, one_variant, pairs_of, rate, shared_rates
 from runner.gates.common import Decision, Reading, decide, figure, invalid, verdict
 from runner.model.sample import SpeedMeasure
 from runner.model.verdict import Figure, Status, Verdict
@@ -58,7 +58,9 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
     floor = float(wanted.a_a_half_width) if wanted.a_a_half_width is not None else _floor(whole)
     slow = tail(shared_rates(blocks, wanted.metric, candidate=True), float(wanted.tail or 0))
     figures = (*_figures(wanted, comparison, floor, slow, len(pairs)), *control)
-    return _answer(wanted, comparison, floor=floor, slow=slow, lost=len(pairs) - len(whole), figures=figures)
+    equal = one_variant(blocks)
+    lost = len(pairs) - len(whole)
+    return _answer(wanted, comparison, floor=floor, slow=slow, lost=lost, equal=equal, figures=figures)
 
 
 def _answer(
@@ -68,6 +70,7 @@ def _answer(
     floor: float | None,
     slow: Tail,
     lost: int,
+    equal: bool,
     figures: tuple[Figure, ...],
 ) -> Decision:
     margin = float(wanted.margin)
@@ -78,6 +81,9 @@ def _answer(
         doubts.append(f"the A/A floor {floor:.4g} lies above the margin {wanted.margin}")
     interval = f"{comparison.interval.low:+.4f} .. {comparison.interval.high:+.4f}"
     reason = f"{comparison.outcome}: log-ratio {comparison.median:+.4f}, interval {interval}, margin {wanted.margin}"
+    if equal:
+        status = {"SAME": Status.PASS, "UNRESOLVED": Status.UNRESOLVED}.get(comparison.outcome, Status.FAIL)
+        return Decision(status, (f"equal arms: {reason}",), figures)
     if wanted.tail is not None and slow.slow_boots:
         return Decision(
             Status.FAIL, (f"slow boots: {', '.join(slow.slow_boots)} ({slow.slowest:.3f})", reason), figures
@@ -113,9 +119,9 @@ def _control(
     wanted: Parameters, blocks: list[Block], readings: tuple[Reading, ...], given: GateInput
 ) -> tuple[Figure, ...] | Decision:
     """The incumbent alone must not be faster than beside the candidate: else the shared process slowed it down."""
+    if one_variant(blocks):
+        return ()  # both arms are the same: an A/A plan has nothing beside it
     shared = [block for block in blocks if not block.candidate]
-    if len(shared) == len(blocks):
-        return ()  # both arms are the incumbent: an A/A plan has nothing beside it
     boots = {block.reading.sample.boot for block in blocks}
     roles = {boot.id: boot.role for boot in given.planned_boots}
     if any(roles.get(block.reading.window.boot) == "shared" for block in blocks):
