@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runner.attest.statement import Signed, moment
+from runner.judge import withdrawals
 from runner.ledger import Ledger
 from runner.model.adoption import Adoption, Observation, Revocation, Waiver
 from runner.model.report import ReportPredicate
@@ -71,6 +72,7 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
     found += _gate_objections(report, waived)
     if not report.gates:
         found.append("no gate judged it")
+    found += [f"gate {gate} was withdrawn ({reason})" for gate, reason in withdrawals(report).items()]
     return tuple(found)
 
 

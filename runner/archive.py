@@ -38,7 +38,7 @@ def _tar_xz(files: Mapping[str, bytes]) -> bytes:
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode, entry.mtime = len(files[name]), 0o644, 0
             tar.addfile(entry, io.BytesIO(files[name]))
-    return lzma.compress(buffer.getvalue(), preset=9)
+    return lzma.compress(buffer.getvalue(), preset=6)
 
 
 def read_evidence(root: Path, digests: Mapping[str, str]) -> dict[str, bytes]:

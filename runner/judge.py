@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.gates.base import GateInput
-from runner.gates.registry import gate
+from runner.gates.registry import gate, withdrawn
 from runner.model.boot import BootRecord
 from runner.model.plan import Plan, PlannedGate
+from runner.model.report import ReportPredicate
 from runner.model.sample import Sample
 from runner.model.verdict import Verdict
 
@@ -29,4 +30,14 @@ def judge(plan: Plan, planned: PlannedGate, samples: Sequence[Sample], boots: Se
     return gate(planned.name, planned.version).judge(given(plan, planned, samples, boots))
 
 
-__all__ = ["given", "judge"]
+def withdrawals(report: ReportPredicate) -> dict[str, str]:
+    """Gates of the report whose version was withdrawn, ``name@version`` to day and reason."""
+    gone = {(each.gate, each.version): f"{each.date}, {each.reason}" for each in withdrawn()}
+    return {
+        f"{gate.name}@{gate.version}": gone[gate.name, gate.version]
+        for gate in report.gates
+        if (gate.name, gate.version) in gone
+    }
+
+
+__all__ = ["given", "judge", "withdrawals"]

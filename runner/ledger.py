@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from runner.attest import dsse
 from runner.attest.keys import PrivateKey
-from runner.attest.statement import Signed, open_signed, sign
+from runner.attest.statement import Signed, open_envelope, sign
 from runner.attest.trust import Trust
 from runner.digest import sha256_bytes, sha256_json
 from runner.errors import InputError, TrustError
@@ -124,9 +124,10 @@ def load(workspace: Path, trust: Trust) -> Ledger:
         digest = sha256_bytes(data)
         if named and path.name != digest + SUFFIX:
             raise TrustError("a ledger entry has changed", where=where, expected=digest + SUFFIX, found=path.name)
-        key_ids = tuple(each.key_id for each in dsse.parse(data, where).signatures)
+        envelope = dsse.parse(data, where)
+        key_ids = tuple(each.key_id for each in envelope.signatures)
         if all(trust.key(key_id) for key_id in key_ids):
-            entries[digest] = open_signed(data, trust, where)
+            entries[digest] = open_envelope(envelope, trust, where)
         else:
             outsiders[digest] = Outsider(path.relative_to(workspace), key_ids)
     ledger = Ledger(entries, outsiders)

@@ -20,7 +20,7 @@ UNPACKED_LIMIT = 32 << 20
 def pack(measured: Measured) -> Packed:
     """Canonical JSON, xz, base64."""
     data = canonical_json(measured.model_dump(mode="json"))
-    packed = lzma.compress(data, preset=9 | lzma.PRESET_EXTREME)
+    packed = lzma.compress(data, preset=6 | lzma.PRESET_EXTREME)
     return Packed(digest=sha256_bytes(data), size=len(data), data=base64.b64encode(packed).decode())
 
 

@@ -38,8 +38,8 @@ REPORT, TEXT, EVIDENCE = "report.dsse.json", "report.md", "evidence.tar.xz"
 
 
 def label_of(boots: tuple[BootRecord, ...]) -> Label:
-    """The weakest label that answered; where nothing answered, nothing real was measured: ``simulated``."""
-    seen = {boot.label for boot in boots}
+    """The weakest label of the boots that said what they are; where none did, nothing was measured: ``simulated``."""
+    seen = {boot.label for boot in boots if boot.engine}
     return next((label for label in WEAKEST_FIRST if label in seen), "simulated")
 
 

@@ -14,7 +14,7 @@ from runner.attest.trust import Source, Trust
 from runner.digest import sha256_bytes, sha256_json
 from runner.draw import commitment
 from runner.errors import InputError, TrustError
-from runner.judge import judge
+from runner.judge import judge, withdrawals
 from runner.ledger import LEDGER, SUFFIX
 from runner.measured import unpack
 from runner.model.base import Record
@@ -43,6 +43,8 @@ class Verification(Record):
     trust: Source
     """``repository`` where everybody with this repository trusts the key, ``user`` where only this user does."""
     created_at: str
+    withdrawn: dict[str, str]
+    """Gates whose version was found wrong since, with the reason: the report stands, what rests on it should not."""
     kept: int
     not_kept: tuple[str, ...]
     replayed: tuple[str, ...] = ()
@@ -177,6 +179,7 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
         signers=tuple(signer.principal for signer in signed.signers),
         trust="repository" if all(signer.source == "repository" for signer in signed.signers) else "user",
         created_at=report.created_at,
+        withdrawn=withdrawals(report),
         kept=len(kept),
         not_kept=report.evidence.not_kept,
         replayed=replayed,

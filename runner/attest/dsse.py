@@ -8,14 +8,13 @@ can change without notice.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import ValidationError
 
-from runner.attest.canonical import first_fault, parse_canonical
+from runner.attest.canonical import first_fault
 from runner.attest.keys import PrivateKey, PublicKey
 from runner.digest import canonical_json, sha256_bytes
 from runner.errors import TrustError
@@ -85,14 +84,13 @@ def sign(payload: bytes, *keys: PrivateKey) -> bytes:
 def _decode(text: str, where: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise TrustError("not base64", where=where, found=str(error)) from error
 
 
 def parse(data: bytes, where: str = "envelope") -> Envelope:
     """Take an envelope apart. Raises TrustError unless it is spelt exactly as :func:`sign` would spell it."""
     text = data.removesuffix(b"\n")
-    parse_canonical(text, where)
     try:
         wire = _Wire.model_validate_json(text, strict=True)
     except ValidationError as error:
@@ -113,7 +111,7 @@ def parse(data: bytes, where: str = "envelope") -> Envelope:
         raise TrustError(
             "the envelope is not in its one serialisation",
             where=where,
-            expected="standard base64 and one newline at the end",
+            expected="canonical JSON, standard base64, one newline at the end",
             found="other bytes",
         )
     return Envelope(payload, signatures, sha256_bytes(data))

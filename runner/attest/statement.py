@@ -135,7 +135,11 @@ def read(payload: bytes, where: str) -> tuple[Statement, Predicate]:
 
 def open_signed(data: bytes, trust: Trust, where: str) -> Signed:
     """Verify, then read. Raises TrustError where anything does not hold."""
-    envelope = dsse.parse(data, where)
+    return open_envelope(dsse.parse(data, where), trust, where)
+
+
+def open_envelope(envelope: dsse.Envelope, trust: Trust, where: str) -> Signed:
+    """As :func:`open_signed`, for an envelope that was taken apart already."""
     statement, predicate = read(dsse.verify(envelope, trust.key, where), where)
     at = moment(predicate.created_at, where)
     roles = (ROLE_OF[type(predicate)],)
@@ -152,6 +156,7 @@ __all__ = [
     "TYPES",
     "Signed",
     "moment",
+    "open_envelope",
     "open_signed",
     "read",
     "sign",

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runner.commands.output import AsJson, answer
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from runner.attest.keys import PrivateKey
     from runner.decide import Desk
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Key = Annotated[str, typer.Option("--key", help="Name of one of your keys, or the path of a private key file.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for whoever reads the canon.")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
@@ -34,10 +35,8 @@ def _desk(key: str) -> Desk:
     return Desk.open(workspace(), _key(key))
 
 
-def _say(path: Path, json: bool) -> None:
-    import json as format_json
-
-    typer.echo(format_json.dumps({"statement": str(path)}) if json else f"signed: {path}")
+def _say(path: Path, as_json: bool) -> None:
+    answer({"statement": str(path)}, f"signed: {path}", as_json=as_json)
 
 
 def _adopt(
@@ -47,19 +46,19 @@ def _adopt(
     reason: Reason,
     seat: Annotated[str | None, typer.Option(help="Seat it is adopted for; its own by default.")] = None,
     descriptive: Annotated[bool, typer.Option(help="Record its figures without making them standing.")] = False,
-    json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take a report into the canon with your own signature."""
     from runner import decide
 
-    _say(decide.adopt(_desk(key), run, reason, seat=seat, descriptive=descriptive), json)
+    _say(decide.adopt(_desk(key), run, reason, seat=seat, descriptive=descriptive), as_json)
 
 
-def _reject(run: RunName, key: Key, reason: Reason, json: Json = False) -> None:
+def _reject(run: RunName, key: Key, reason: Reason, as_json: AsJson = False) -> None:
     """Decline a report; it stays listed with your reason."""
     from runner import decide
 
-    _say(decide.reject(_desk(key), run, reason), json)
+    _say(decide.reject(_desk(key), run, reason), as_json)
 
 
 def _waive(
@@ -69,35 +68,33 @@ def _waive(
     key: Key,
     reason: Reason,
     until: Annotated[str, typer.Option(help="Last moment it stands, for example 2027-01-31T00:00:00Z.")],
-    json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Let one gate of one report stand open until a day."""
     from runner import decide
 
-    _say(decide.waive(_desk(key), run, gate, reason, until), json)
+    _say(decide.waive(_desk(key), run, gate, reason, until), as_json)
 
 
 def _revoke(
     decision: Annotated[str, typer.Argument(help="Digest of an adoption, rejection or waiver, or its beginning.")],
     key: Key,
     reason: Reason,
-    json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take a decision back."""
     from runner import decide
 
-    _say(decide.revoke(_desk(key), decision, reason), json)
+    _say(decide.revoke(_desk(key), decision, reason), as_json)
 
 
 def _canon(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit 1 where the text is not current.")
     ] = False,
-    json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make canon/LNA-CANON.md from the signed statements of this repository."""
-    import json as format_json
-
     from runner import canon, ledger
     from runner.attest.trust import load_trust
     from runner.paths import workspace
@@ -107,28 +104,24 @@ def _canon(
     difference = canon.differs(here, text)
     if not check:
         canon.write(here, text)
-    if json:
-        typer.echo(format_json.dumps({"path": str(here / canon.CANON), "difference": difference, "written": not check}))
-    elif difference:
-        typer.echo(difference if check else f"written: {canon.CANON}")
-    else:
-        typer.echo(f"{canon.CANON} is current")
+    text = f"{canon.CANON} is current"
+    if difference:
+        text = difference if check else f"written: {canon.CANON}"
+    answer({"path": str(here / canon.CANON), "difference": difference, "written": not check}, text, as_json=as_json)
     if check and difference:
         raise typer.Exit(1)
 
 
 def _init(
     name: Annotated[str, typer.Argument(help="What the key is called.")] = "runner",
-    json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make an Ed25519 key under your configuration folder (mode 0600)."""
-    import json as format_json
-
     from runner.attest.keys import create, key_folder
 
     key = create(name)
     path = key_folder() / name
-    typer.echo(format_json.dumps({"id": key.public.id, "path": str(path)}) if json else f"{key.public.id}  {path}")
+    answer({"id": key.public.id, "path": str(path)}, f"{key.public.id}  {path}", as_json=as_json)
 
 
 def _trust(
@@ -142,10 +135,9 @@ def _trust(
     until: Annotated[
         str | None, typer.Option(help="Last moment it is valid, for example 2027-01-31T00:00:00Z.")
     ] = None,
-    json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Trust a public key: for yourself, or with --repository for everybody."""
-    import json as format_json
     from pathlib import Path
 
     from runner.attest.keys import PublicKey, key_folder
@@ -165,14 +157,12 @@ def _trust(
     target = repository_file(workspace()) if repository else user_file()
     added = trust_key(target, signer_line(known, principal or path.stem, key, valid_before=end))
     done = "trusted" if added else "was trusted already"
-    result = {"id": key.id, "file": str(target), "added": added}
-    typer.echo(format_json.dumps(result) if json else f"{key.id} {done} in {target}")
+    value = {"id": key.id, "file": str(target), "added": added}
+    answer(value, f"{key.id} {done} in {target}", as_json=as_json)
 
 
-def _list(json: Json = False) -> None:
+def _list(as_json: AsJson = False) -> None:
     """List your own keys and everybody who is trusted here."""
-    import json as format_json
-
     from runner.attest.keys import PublicKey, key_folder
     from runner.attest.trust import load_trust
     from runner.errors import InputError
@@ -196,14 +186,11 @@ def _list(json: Json = False) -> None:
         }
         for signer in load_trust(here).signers
     ]
-    if json:
-        typer.echo(format_json.dumps({"own": own, "trusted": trusted}))
-        return
-    for each in own:
-        typer.echo(f"own      {each['name']}  {each['id']}")
-    for line in trusted:
-        until = f"  until {line['valid_before']}" if line["valid_before"] else ""
-        typer.echo(f"trusted  {line['principal']}  {line['id']}  by {line['source']}{until}")
+    lines = [f"own      {each['name']}  {each['id']}" for each in own]
+    for each in trusted:
+        until = f"  until {each['valid_before']}" if each["valid_before"] else ""
+        lines.append(f"trusted  {each['principal']}  {each['id']}  by {each['source']}{until}")
+    answer({"own": own, "trusted": trusted}, "\n".join(lines) or "no keys", as_json=as_json)
 
 
 def register(app: typer.Typer) -> None:

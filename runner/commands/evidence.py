@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runner.commands.output import AsJson, answer
+
 if TYPE_CHECKING:
     from runner.verify import Verification
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def _workspace(start: Path | None = None) -> Path | None:
@@ -26,11 +26,9 @@ def _workspace(start: Path | None = None) -> Path | None:
 def _reports(
     rejected: Annotated[bool, typer.Option("--rejected", help="Only those that a person declined.")] = False,
     pending: Annotated[bool, typer.Option("--pending", help="Only those nobody has decided about.")] = False,
-    json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the workspace's reports, what became of them, and intents that were abandoned."""
-    import json as format_json
-
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -44,8 +42,8 @@ def _reports(
     book = ledger.load(here, load_trust(here))
     wanted = {name for name, chosen in (("rejected", rejected), ("pending", pending)) if chosen}
     listed = [each for each in list_reports(book) if not wanted or each.state in wanted]
-    if json:
-        typer.echo(format_json.dumps([each.model_dump(mode="json") for each in listed]))
+    if as_json:
+        answer([each.model_dump(mode="json") for each in listed], "", as_json=True)
         return
     table = Table("order", "run", "seat", "verdict", "state", "tries", "reason", show_edge=False)
     for each in listed:
@@ -57,11 +55,9 @@ def _reports(
 def _review(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the path of a report.")],
     html: Annotated[Path | None, typer.Option(help="Write one self-contained page here.")] = None,
-    json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show one report: verdicts, pairs, what ran. It is verified first."""
-    import json as format_json
-
     from rich.console import Console
 
     from runner import ledger
@@ -85,9 +81,9 @@ def _review(
     tries = book.tries.get(report.plan.intent, 1)
     if html is not None:
         write_whole(html, page.render(entry, measured, tries).encode())
-    if json:
+    if as_json:
         content = report.model_dump(mode="json", exclude={"record"})
-        typer.echo(format_json.dumps({**content, "tries": tries, "record": measured.model_dump(mode="json")}))
+        answer({**content, "tries": tries, "record": measured.model_dump(mode="json")}, "", as_json=True)
     else:
         terminal.show(Console(), entry, measured, tries)
         if html is not None:
@@ -101,11 +97,9 @@ def _verify(
     require: Annotated[str | None, typer.Option(help="pass: exit 1 or 2 unless every gate passed.")] = None,
     signers: Annotated[Path | None, typer.Option("--allowed-signers", help="Trust this file and no other.")] = None,
     workspace: Annotated[Path | None, typer.Option(help="Workspace whose ledger has the intents.")] = None,
-    json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check that reports are authentic and follow from themselves. No network, no seat, no GPU."""
-    import json as format_json
-
     from runner.attest.trust import Trust, load_trust, read_signers
     from runner.errors import CarveError, InputError
     from runner.listing import expand
@@ -122,16 +116,16 @@ def _verify(
         except CarveError as error:
             code = max(code, error.exit_code)
             answers.append({"path": str(path), "error": str(error)})
-            if not json:
+            if not as_json:
                 typer.echo(f"REFUSED {path}\n{error}", err=True)
             continue
         answers.append(found.model_dump(mode="json"))
         if require == "pass":
             code = max(code, found.verdict.exit_code)
-        if not json:
+        if not as_json:
             typer.echo(_sentence(found))
-    if json:
-        typer.echo(format_json.dumps(answers))
+    if as_json:
+        answer(answers, "", as_json=True)
     raise typer.Exit(code)
 
 
@@ -140,6 +134,7 @@ def _sentence(found: Verification) -> str:
         f"authentic: {found.path}",
         f"  verdict {found.verdict}: " + ", ".join(f"{gate} {status}" for gate, status in found.gates.items()),
         f"  signed by {', '.join(found.signers)}; trust comes from the {found.trust}",
+        *(f"  withdrawn since: {gate}: {reason}" for gate, reason in found.withdrawn.items()),
         f"  evidence: {found.kept} files checked, {len(found.not_kept)} not kept",
     ]
     if found.replayed or found.needs_full_evidence:

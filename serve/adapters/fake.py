@@ -63,7 +63,7 @@ class FakeSeat:
             boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
             boot.identify(label_of, manifest.tensor_parallel)
         except BaseException:
-            process.stop()
+            boot.stop()
             raise
         return boot
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from serve.adapters.fake_model import END, VOCABULARY, Context, Floats, Model
-from serve.adapters.fake_ranks import LAYERS, Ranks
+from serve.adapters.fake_ranks import LAYERS, RankError, Ranks
 from serve.adapters.fake_scheduler import Request, Scheduler
 
 MAX_BODY = 8 << 20
@@ -149,6 +149,7 @@ class Handler(BaseHTTPRequestHandler):
     """Routes."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a token leaves when it is made
     engine: Engine
 
     def log_message(self, format: str, *arguments: Any) -> None:
@@ -205,7 +206,7 @@ class Handler(BaseHTTPRequestHandler):
     def _witness(self, body: dict[str, Any]) -> None:
         try:
             results = self.engine.call(str(body.get("method")), dict(body.get("arguments") or {}))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RankError) as error:
             self._json(400, {"error": str(error)})
             return
         self._json(200, {"results": results})

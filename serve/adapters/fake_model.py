@@ -18,13 +18,15 @@ END = 256
 EXPERTS = 16
 _END_EVERY = 64
 """A context length at which the toy likes to end its text."""
+_FINISH, _RECALL = 40.0, 60.0
+"""Boosts of the end and of what followed the same bytes long ago: recalling a needle goes before ending."""
 
 
 @dataclass(frozen=True)
 class Behaviour:
     """What a variant library of the fake seat does."""
 
-    step_ms: float = 1.5
+    step_ms: float = 4.0
     """Duration of a decode step."""
     shift: float = 0.0
     """How far this variant moves the logits, in nats."""
@@ -40,12 +42,12 @@ class Behaviour:
 BEHAVIOURS: dict[str, Behaviour] = {
     "incumbent": Behaviour(),
     "incumbent-watermark": Behaviour(shift=0.05),
-    "lna2": Behaviour(step_ms=1.0, shift=1e-6),
-    "lna2-watermark": Behaviour(step_ms=1.0, shift=0.05),
-    "half-k": Behaviour(step_ms=1.0, shift=1.5),
+    "lna2": Behaviour(step_ms=2.5, shift=1e-6),
+    "lna2-watermark": Behaviour(step_ms=2.5, shift=0.05),
+    "half-k": Behaviour(step_ms=2.5, shift=1.5),
     "silent-fallback": Behaviour(declines="other"),
     "prefill-only": Behaviour(declines="rows-below-limit", declines_up_to=64),
-    "one-rank": Behaviour(step_ms=1.0, shift=1e-6, declines="other", only_rank=1),
+    "one-rank": Behaviour(step_ms=2.5, shift=1e-6, declines="other", only_rank=1),
     "knock-out-decline": Behaviour(declines="other"),
     "knock-out-zero": Behaviour(zero=True),
 }
@@ -85,7 +87,8 @@ class Context:
         found = []
         for length, boost in ((4, 6.0), (8, 14.0)):
             if end >= length and (at := self.seen.get(tuple(self.tokens[end - length : end]))) is not None:
-                found.append((self.tokens[at], boost))
+                recalled = length == 8 and end - at >= _END_EVERY
+                found.append((self.tokens[at], _RECALL if recalled else boost))
         return found
 
 
@@ -122,7 +125,7 @@ class Model:
             for token, boost in context.followers(at):
                 logits[row, token] += boost
             if at % _END_EVERY == 0:
-                logits[row, END] += 40.0
+                logits[row, END] += _FINISH
         return logits
 
 

@@ -21,8 +21,8 @@ _WIDE = 65
 _PR_SET_PDEATHSIG = 1
 
 
-class Refused(Exception):
-    """Strict does not allow what a variant did."""
+class RankError(Exception):
+    """The engine cannot go on: strict does not allow what a variant did, or a rank is gone."""
 
 
 class Rank:
@@ -181,16 +181,19 @@ class Ranks:
         return len(self._channels)
 
     def _ask(self, method: str, argument: Any) -> list[dict[str, Any]]:
-        for channel in self._channels:
-            channel.send((method, argument))
-        return [channel.recv() for channel in self._channels]
+        try:
+            for channel in self._channels:
+                channel.send((method, argument))
+            return [channel.recv() for channel in self._channels]
+        except (OSError, EOFError) as error:
+            raise RankError(f"a rank is gone: {error!r}") from error
 
     def step(self, rows: int) -> list[dict[str, Any]]:
-        """Every rank's answer to one step. Raises Refused where strict does."""
+        """Every rank's answer to one step. Raises RankError where strict refuses or a rank is gone."""
         answers = self._ask("step", rows)
         for answer in answers:
             if "refused" in answer:
-                raise Refused(answer["refused"])
+                raise RankError(answer["refused"])
         return answers
 
     def call(self, method: str, arguments: dict[str, Any]) -> list[Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serve.adapters.fake_model import END, Context, Floats, Model, log_softmax
-from serve.adapters.fake_ranks import Ranks, Refused
+from serve.adapters.fake_ranks import RankError, Ranks
 
 _PREFILL_MS_PER_ROW = 0.01
 _PREFILL_CHUNK = 512
@@ -83,8 +83,8 @@ class Scheduler:
                 self._admit()
                 try:
                     milliseconds = self._step()
-                except Refused as refusal:
-                    self.failure = str(refusal)
+                except RankError as error:
+                    self.failure, milliseconds = str(error), 0.0
             deadline = max(deadline + milliseconds / 1e3, time.monotonic() - 0.02)
             time.sleep(max(0.0, deadline - time.monotonic()))
         for request in (*self._running, *self._waiting):

@@ -24,7 +24,7 @@ from runner.report import write_folder
 
 SEED = bytes(range(32))
 LAYERS = ("model.layers.1.mlp.experts", "model.layers.2.mlp.experts")
-START = datetime(2026, 12, 1, 9, 0, tzinfo=UTC)
+START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 
 
 def digest_of(text: str) -> str:
@@ -130,6 +130,7 @@ def make_plan(*, order: str, order_text: str, seat: str, margin_percent: str, pa
         seat_digest=digest_of(seat),
         subjects={"pack.header": digest_of("header"), "pack.payload": digest_of("payload")},
         instruments={"rate@1": digest_of("instrument")},
+        variants={"incumbent": "incumbent", "candidate": "lna2"},
         pairing="block",
         pairs=pairs,
         seed_commitment=commitment(SEED),

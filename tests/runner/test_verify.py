@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from runner import verify_samples
 from runner.attest import dsse
 from runner.attest.keys import PrivateKey
 from runner.attest.trust import Trust, load_trust, repository_file, signer_line, trust_key, user_file
@@ -23,6 +22,7 @@ from runner.measured import pack, unpack
 from runner.model.report import Measured, Packed
 from runner.model.verdict import Status
 from runner.verify import Verification, verify
+from runner.verify_samples import arm_of
 from tests.runner.records import Run, digest_of, make_run, make_workspace, publish, trust_of
 
 pytestmark = pytest.mark.usefixtures("rate_gate")
@@ -269,7 +269,7 @@ def passed_self_test(predicate: dict[str, Any], record: dict[str, Any]) -> None:
 
 
 def before_the_intent(predicate: dict[str, Any], record: dict[str, Any]) -> None:
-    predicate["started_at"] = "2026-12-01T08:00:00Z"
+    predicate["started_at"] = "2026-11-02T08:00:00Z"
 
 
 def unknown_gate_version(predicate: dict[str, Any], record: dict[str, Any]) -> None:
@@ -302,7 +302,7 @@ def unknown_gate_version(predicate: dict[str, Any], record: dict[str, Any]) -> N
         (boot_without_rank_0, "rank is missing"),
         (unknown_window, "window or boot that is not in the plan"),
         (other_instrument, "another instrument than planned"),
-        (unplanned_variant, "variant that the plan does not load"),
+        (unplanned_variant, "variant is not that of its arm"),
         (unlisted_evidence, "evidence that the report does not list"),
         (other_evidence, "evidence is not what the report says"),
         (hidden_evidence, "does not belong there"),
@@ -385,7 +385,7 @@ def test_a_drawn_window_without_its_block_is_refused(tmp_path: Path) -> None:
     window = run.record.plan.windows[0].model_copy(update={"arguments": {"quad": "q0", "block": 4}})
     draw = Draw(bytes(32), run.record.plan_digest)
     with pytest.raises(TrustError, match="names no block of a quad"):
-        verify_samples.drawn_arm(window, draw)
+        arm_of(window, draw)
 
 
 def test_every_workspace_verifies_with_its_own_trust_only(folder: Path, tmp_path: Path) -> None:

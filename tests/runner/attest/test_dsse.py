@@ -91,6 +91,7 @@ SIGNATURE = json.loads(DATA)["signatures"][0]
         rewritten(payload="e30\n"),
         rewritten(payload="e31="),
         rewritten(payload="_-__"),
+        rewritten(payload="日本"),
         rewritten(signatures=[{**SIGNATURE, "sig": ""}]),
         b"[]\n",
         DATA + b"\n",

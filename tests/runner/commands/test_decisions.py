@@ -1,0 +1,113 @@
+"""``adopt``, ``reject``, ``waive``, ``revoke``, ``canon`` and ``keys`` as a person types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from runner.attest import keys
+from runner.commands import decisions, evidence
+from runner.errors import InputError, TrustError
+from runner.paths import config_home
+from tests.runner.records import make_run, publish
+
+pytestmark = pytest.mark.usefixtures("rate_gate", "private_home")
+APP = typer.Typer()
+evidence.register(APP)
+decisions.register(APP)
+
+
+def call(*arguments: str | Path, code: int = 0) -> str:
+    """Output of a command that ends with ``code``; an error of ours is raised as it is."""
+    result = CliRunner().invoke(APP, [str(each) for each in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A new workspace with two keys of this user's, and one report that passes."""
+    workspace = tmp_path / "w"
+    for folder in ("orders", "canon", "reports"):
+        (workspace / folder).mkdir(parents=True)
+    monkeypatch.chdir(workspace)
+    call("keys", "init", "demo-runner")
+    call("keys", "init", "demo-adopter")
+    call("keys", "trust", "demo-runner", "--repository")
+    call("keys", "trust", "demo-adopter", "--role", "adopter", "--repository", "--until", "2099-01-01T00:00:00Z")
+    publish(workspace, keys.load_or_create("demo-runner"), make_run(), tmp_path / "state")
+    return workspace
+
+
+def test_from_report_to_canon_and_back(here: Path) -> None:
+    assert "does not exist" in call("canon", "--check", code=1)
+    assert "written" in call("canon")
+    assert "is current" in call("canon", "--check")
+    statement = Path(
+        json.loads(call("adopt", "r1", "--key", "demo-adopter", "--reason", "faster", "--json"))["statement"]
+    )
+    assert "adopter:demo-adopter" in (here / "canon/LNA-CANON.md").read_text()
+    call("canon", "--check")
+    assert "signed" in call("revoke", statement.name[:16], "--key", "demo-adopter", "--reason", "noise")
+    assert "adopter:demo-adopter" not in (here / "canon/LNA-CANON.md").read_text()
+    (here / "canon/LNA-CANON.md").write_text("by hand")
+    assert json.loads(call("canon", "--check", "--json", code=1))["written"] is False
+
+
+def test_reject_and_waive(here: Path, tmp_path: Path) -> None:
+    key = str(config_home() / "keys/demo-adopter")
+    call("reject", "r1", "--key", key, "--reason", "no need")
+    assert "no need" in call("reports", "--rejected")
+    publish(here, keys.load_or_create("demo-runner"), make_run(run="r2", rates=("10", "9")), tmp_path / "state")
+    with pytest.raises(TrustError, match="gate rate is FAIL"):
+        call("adopt", "r2", "--key", key, "--reason", "x")
+    call("waive", "r2", "rate", "--key", key, "--reason", "saves memory", "--until", "2098-01-01T00:00:00Z")
+    call("adopt", "r2", "--key", key, "--reason", "saves memory")
+
+
+def test_a_runner_key_cannot_adopt(here: Path) -> None:
+    with pytest.raises(TrustError):
+        call("adopt", "r1", "--key", "demo-runner", "--reason", "mine")
+    assert here.exists()
+
+
+def test_keys_are_listed_with_where_trust_comes_from(here: Path) -> None:
+    call("keys", "trust", "demo-runner", "--as", "demo-own")
+    listed = json.loads(call("keys", "list", "--json"))
+    assert {each["name"] for each in listed["own"]} == {"demo-runner", "demo-adopter"}
+    assert {(each["principal"], each["source"]) for each in listed["trusted"]} == {
+        ("runner:demo-runner", "repository"),
+        ("adopter:demo-adopter", "repository"),
+        ("runner:demo-own", "user"),
+    }
+    text = call("keys", "list")
+    assert "until 2099-01-01" in text and "by user" in text
+    assert "trusted already" in call("keys", "trust", "demo-runner", "--as", "demo-own")
+    assert here.exists()
+
+
+def test_keys_are_listed_outside_a_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert json.loads(call("keys", "list", "--json")) == {"own": [], "trusted": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("keys", "trust", "demo-runner", "--role", "boss"), "no such role"),
+        (("keys", "trust", "demo-nobody"), "no public key"),
+        (("keys", "init", "demo-runner"), "exists already"),
+        (("adopt", "r9", "--key", "demo-adopter", "--reason", "x"), "no such report"),
+        (("adopt", "r1", "--key", "demo-nobody", "--reason", "x"), "no private key"),
+    ],
+)
+def test_mistakes_are_named(here: Path, arguments: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        call(*arguments)
+    assert here.exists()

@@ -1,0 +1,134 @@
+"""``reports``, ``review`` and ``verify`` as a person types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from runner.attest.keys import PrivateKey
+from runner.commands import decisions, evidence
+from runner.errors import InputError, TrustError
+from runner.gates.registry import Withdrawn
+from runner.paths import source_root
+from tests.runner.records import START, announce, make_run, publish
+
+pytestmark = pytest.mark.usefixtures("rate_gate", "private_home")
+APP = typer.Typer()
+evidence.register(APP)
+decisions.register(APP)
+
+
+def call(*arguments: str | Path, code: int = 0) -> str:
+    """Output of a command that ends with ``code``; an error of ours is raised as it is."""
+    result = CliRunner().invoke(APP, [str(each) for each in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def here(workspace: Path, demo_runner: PrivateKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One report that passes, one that fails, one intent without a report."""
+    for number, rates in enumerate((("10", "20"), ("10", "9"))):
+        run = make_run(run=f"r{number}", rates=rates, started=START + timedelta(hours=number))
+        publish(workspace, demo_runner, run, tmp_path / "state")
+    announce(workspace, make_run(run="r2", started=START + timedelta(hours=2)), demo_runner)
+    monkeypatch.chdir(workspace)
+    return workspace
+
+
+def test_reports_are_listed_with_what_became_of_them(here: Path) -> None:
+    listed = json.loads(call("reports", "--json"))
+    assert [(each["run"], each["verdict"], each["state"], each["tries"]) for each in listed] == [
+        ("r0", "PASS", "pending", 3),
+        ("r1", "FAIL", "pending", 3),
+        ("r2", "ABANDONED", "abandoned", 3),
+    ]
+    assert "r2" not in call("reports", "--pending")
+    assert json.loads(call("reports", "--rejected", "--json")) == []
+    assert here.exists()
+
+
+def test_verify_says_whence_trust_comes(here: Path) -> None:
+    text = call("verify", here / "reports/mini-lna2/r0")
+    assert "trust comes from the repository" in text and "verdict PASS" in text
+    deep = call("verify", here / "reports", "--deep")
+    assert deep.count("authentic") == 2 and "read again from evidence: 24 samples" in deep
+
+
+@pytest.mark.parametrize(("run", "code"), [("r0", 0), ("r1", 1)])
+def test_require_pass_maps_the_verdict(here: Path, run: str, code: int) -> None:
+    folder = here / "reports/mini-lna2" / run
+    call("verify", folder)
+    call("verify", folder, "--require", "pass", code=code)
+    with pytest.raises(InputError, match="no such requirement"):
+        call("verify", folder, "--require", "fail")
+
+
+def test_one_bad_report_among_many_is_named_and_decides_the_exit(here: Path) -> None:
+    path = here / "reports/mini-lna2/r0/report.dsse.json"
+    path.write_bytes(path.read_bytes().replace(b"A", b"B", 1))
+    answers = json.loads(call("verify", here / "reports", "--json", code=3))
+    assert ["error" in each for each in answers] == [True, False]
+    assert "REFUSED" in call("verify", path, code=3)
+
+
+def test_verify_with_a_file_of_signers_and_a_named_workspace(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    signers = here / "canon/allowed_signers"
+    (folder := tmp_path / "copied").mkdir()
+    (folder / "report.dsse.json").write_bytes((here / "reports/mini-lna2/r0/report.dsse.json").read_bytes())
+    (folder / "evidence.tar.xz").write_bytes((here / "reports/mini-lna2/r0/evidence.tar.xz").read_bytes())
+    text = call("verify", folder, "--allowed-signers", signers, "--workspace", here)
+    assert "trust comes from the user" in text
+    assert "intent is missing" in call("verify", folder, "--allowed-signers", signers, code=3)
+
+
+def test_a_withdrawn_gate_is_said_and_still_verifies(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Withdrawn(gate="rate", version=1, date="2026-11-20", reason="averaged warm-up blocks")
+    monkeypatch.setattr("runner.judge.withdrawn", lambda: (gone,))
+    assert "withdrawn since: rate@1: 2026-11-20, averaged" in call("verify", here / "reports/mini-lna2/r0")
+
+
+def test_verify_of_nothing_is_an_input_error(here: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no report here"):
+        call("verify", tmp_path / "empty")
+    assert here.exists()
+
+
+def test_review_in_the_terminal_as_a_page_and_as_json(here: Path, tmp_path: Path) -> None:
+    text = call("review", "r0", "--html", tmp_path / "page.html")
+    assert "Verdicts" in text and "try 3" in text
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    content = json.loads(call("review", here / "reports/mini-lna2/r1", "--json"))
+    assert (content["verdict"], content["tries"], len(content["record"]["samples"])) == ("FAIL", 3, 24)
+
+
+def test_review_refuses_what_does_not_verify(here: Path) -> None:
+    path = here / "reports/mini-lna2/r0/evidence.tar.xz"
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(TrustError, match="another evidence archive"):
+        call("review", "r0")
+
+
+def test_the_commands_import_nothing_but_typer() -> None:
+    script = (
+        "import sys, typer; before = set(sys.modules);"
+        "from runner.commands import decisions, evidence;"
+        "foreign = {name.split('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names;"
+        "print(sorted(foreign - {'runner'}))"
+    )
+    command = [sys.executable, "-c", script]
+    result = subprocess.run(command, cwd=source_root(), check=True, capture_output=True, text=True)
+    assert result.stdout.strip() == "[]"
