@@ -234,6 +234,10 @@ def unknown_window(predicate: dict[str, Any], record: dict[str, Any]) -> None:
     record["samples"][0]["window"] = "warm-up"
 
 
+def measured_twice(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["samples"].append(record["samples"][0])
+
+
 def other_instrument(predicate: dict[str, Any], record: dict[str, Any]) -> None:
     record["samples"][0]["instrument"] = "rate@2"
 
@@ -301,6 +305,7 @@ def unknown_gate_version(predicate: dict[str, Any], record: dict[str, Any]) -> N
         (missing_rank, "does not cover the boot's ranks"),
         (boot_without_rank_0, "rank is missing"),
         (unknown_window, "window or boot that is not in the plan"),
+        (measured_twice, "measured twice"),
         (other_instrument, "another instrument than planned"),
         (unplanned_variant, "variant is not that of its arm"),
         (unlisted_evidence, "evidence that the report does not list"),
