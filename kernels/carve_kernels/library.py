@@ -94,7 +94,7 @@ class CLayerCounters(ctypes.Structure):
 
 class _Book(Protocol):
     @property
-    def index(self) -> int: ...
+    def abi(self) -> int: ...
 
 
 class Tensors(Protocol):
@@ -142,7 +142,7 @@ class Table:
         self.rows = (CExpert * len(experts))()
         for row, parts in zip(self.rows, experts, strict=True):
             for name, part in zip(("gate", "up", "down"), parts, strict=True):
-                setattr(row, name, matrix(part.trellis, part.suh, part.svh, part.codebook.index))
+                setattr(row, name, matrix(part.trellis, part.suh, part.svh, part.codebook.abi))
         shapes = {(row.gate.in_features, row.gate.out_features) for row in self.rows}
         if len(shapes) != 1:
             raise InputError("experts of a layer differ in shape", expected="one shape", found=str(sorted(shapes)))
@@ -224,11 +224,19 @@ class Library:
         """``out [rows, out] = linear(x [rows, in])``; the empty text or the reason of a decline. Incumbent only."""
         if not self.has_linear:
             raise InputError("library has no linear", where=str(self.path), expected="the incumbent's library")
-        coded = matrix(part.trellis, part.suh, part.svh, part.codebook.index)
+        coded = matrix(part.trellis, part.suh, part.svh, part.codebook.abi)
         _expect("x", x, np.float32, (x.shape[0], coded.in_features))
         _expect("out", out, np.float32, (x.shape[0], coded.out_features))
         call = LinearCall(ctypes.pointer(coded), x.shape[0], x.ctypes.data, out.ctypes.data, ctypes.pointer(parallel))
         return DECLINES[self._handle.carve_linear_forward(ctypes.byref(call))]
+
+    def decode(self, coded: CMatrix, out: NDArray[np.float32], repeats: int = 0) -> str:
+        """The desk's ``decode`` library: ``out [in, out]`` becomes the coded matrix in the rotated basis.
+
+        With ``repeats`` everything is decoded so many times and only one sum is written. Returns a decline reason.
+        """
+        status = self._handle.carve_decode(ctypes.byref(coded), ctypes.c_void_p(out.ctypes.data), repeats)
+        return DECLINES[status]
 
     def counts(self) -> tuple[LayerCount, ...]:
         """Every layer that was called since the library was loaded."""

@@ -40,32 +40,53 @@ inline const uint16_t* tile_at(const carve_matrix& m, int row_tile, int column_t
   return m.trellis + ((size_t)row_tile * (m.out_features / TILE) + column_tile) * tile_words(m.bits);
 }
 
-/* ---- One weight, as the format defines it. ---- */
-
-inline uint32_t window(const word* words, int bits, int t) {
-  const int first = (t + 1) * bits - 16 + 256 * bits;
-  const int last = first + 15;
-  const uint64_t pair = (uint64_t)words[first / 32 % (8 * bits)] << 32 | words[last / 32 % (8 * bits)];
-  return (uint32_t)(pair >> (31 - last % 32)) & 0xffffu;
-}
-
 constexpr uint32_t DEFAULT_MULTIPLIER = 89226354u, DEFAULT_INCREMENT = 64248484u;
 constexpr uint32_t MCG_MULTIPLIER = 0xCBAC1FEDu, MUL1_MULTIPLIER = 0x83DCD12Du;
 
+/* ---- The plain way: a whole tile in stream order. ---- */
+
+/* The ring's windows, word by word: the 64 bits that end with a word hold every window that ends in it. */
+template <int K>
+inline void plain_windows(const word* words, uint32_t* index) {
+  uint64_t bits = words[8 * K - 1];
+  for (int w = 0, t = 0; w < 8 * K; ++w) {
+    bits = bits << 32 | words[w];
+    for (const int end = 32 * (w + 1) / K; t < end; ++t) index[t] = bits >> (32 * (w + 1) - (t + 1) * K) & 0xffffu;
+  }
+}
+
+/* Nearest half, ties to even, of a value that is zero or a normal half: integer arithmetic that vectorises. */
+inline float round_normal_to_half(float value) {
+  const uint32_t bits = bits_of_float(value);
+  return float_of_bits((bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu);
+}
+
+/* A half whose exponent field is 011xx is the float whose exponent field is 011111xx. So the format's mask and xor
+ * (0x8fff, 0x3b60) can be applied after the bits have been moved to a float's places by an arithmetic shift. */
+constexpr uint32_t KEEP = 0x81ffe000u, FORCE = 0x3f6c0000u;
+
 /* default and mcg: the two halves of a 32-bit hash, forced into +-[1/8, 2), are added in half precision.
- * mul1: the sum of the hash's four bytes, scaled to about unit variance by one half-precision fused multiply-add. */
+ * mul1: the sum of the hash's four bytes, scaled to about unit variance by one half-precision fused multiply-add, which
+ * is exact in float: an 11 by 11 bit product, common spacing 2^-18, magnitude below 16. */
 template <int CODEBOOK>
-inline float weight_of(uint32_t index) {
+inline float plain_weight(uint32_t index) {
   if (CODEBOOK == CARVE_CODEBOOK_MUL1) {
     const uint32_t h = index * MUL1_MULTIPLIER;
-    const int sum = (int)((h & 255u) + (h >> 8 & 255u) + (h >> 16 & 255u) + (h >> 24));
-    /* Exact in float: 11 by 11 bit product, common spacing 2^-18, magnitude below 16. */
-    return round_to_half((float)(1024 + sum) * 0x1.bb8p-8f - 0x1.4c4p3f);
+    const uint32_t sum = (h & 255u) + (h >> 8 & 255u) + (h >> 16 & 255u) + (h >> 24);
+    return round_normal_to_half((float)(int32_t)(1024 + sum) * 0x1.bb8p-8f - 0x1.4c4p3f);
   }
   const uint32_t h = CODEBOOK == CARVE_CODEBOOK_MCG ? index * MCG_MULTIPLIER
                                                     : index * DEFAULT_MULTIPLIER + DEFAULT_INCREMENT;
-  const uint32_t forced = (h & 0x8fff8fffu) ^ 0x3b603b60u;
-  return round_to_half(float_of_half((uint16_t)forced) + float_of_half((uint16_t)(forced >> 16)));
+  const float high = float_of_bits((((uint32_t)((int32_t)h >> 3)) & KEEP) ^ FORCE);
+  const float low = float_of_bits((((uint32_t)((int32_t)(h << 16) >> 3)) & KEEP) ^ FORCE);
+  return round_normal_to_half(high + low);
+}
+
+template <int K, int CODEBOOK>
+inline void plain_tile(const uint16_t* tile, float* weights) {
+  uint32_t index[TILE_WEIGHTS];
+  plain_windows<K>((const word*)tile, index);
+  for (int t = 0; t < TILE_WEIGHTS; ++t) weights[t] = plain_weight<CODEBOOK>(index[t]);
 }
 
 /* ---- Sixteen weights at once, in kernel order. ---- */
@@ -137,9 +158,7 @@ inline __m512 weights_of(__m512i index) {
   else
     h = _mm512_add_epi32(_mm512_mullo_epi32(index, _mm512_set1_epi32((int)DEFAULT_MULTIPLIER)),
                          _mm512_set1_epi32((int)DEFAULT_INCREMENT));
-  /* A half whose exponent field is 011xx is the float whose exponent field is 011111xx, so the format's mask and xor can
-   * be applied after the bits have been moved to a float's places: shift right by 3 keeping the sign, and, xor. */
-  const __m512i keep = _mm512_set1_epi32((int)0x81ffe000u), force = _mm512_set1_epi32(0x3f6c0000);
+  const __m512i keep = _mm512_set1_epi32((int)KEEP), force = _mm512_set1_epi32((int)FORCE); /* and, xor: 0x6a */
   const __m512i high = _mm512_ternarylogic_epi32(_mm512_srai_epi32(h, 3), keep, force, 0x6a);
   const __m512i low = _mm512_ternarylogic_epi32(_mm512_srai_epi32(_mm512_slli_epi32(h, 16), 3), keep, force, 0x6a);
   /* The sum is exact in float and has at most 15 significant bits; Veltkamp's split rounds it to the 11 of a half. Ties
@@ -172,8 +191,7 @@ inline __m256 weights_of(__m256i index) {
   else
     h = _mm256_add_epi32(_mm256_mullo_epi32(index, _mm256_set1_epi32((int)DEFAULT_MULTIPLIER)),
                          _mm256_set1_epi32((int)DEFAULT_INCREMENT));
-  /* As in the 512-bit version above. */
-  const __m256i keep = _mm256_set1_epi32((int)0x81ffe000u), force = _mm256_set1_epi32(0x3f6c0000);
+  const __m256i keep = _mm256_set1_epi32((int)KEEP), force = _mm256_set1_epi32((int)FORCE);
   const __m256i high = _mm256_xor_si256(_mm256_and_si256(_mm256_srai_epi32(h, 3), keep), force);
   const __m256i low = _mm256_xor_si256(_mm256_and_si256(_mm256_srai_epi32(_mm256_slli_epi32(h, 16), 3), keep), force);
   const __m256 sum = _mm256_add_ps(_mm256_castsi256_ps(high), _mm256_castsi256_ps(low));
@@ -215,12 +233,21 @@ inline void decode_tile(const uint16_t* tile, float* w) {
 
 template <int K, int CODEBOOK>
 inline void decode_tile(const uint16_t* tile, float* w) {
-  const word* words = (const word*)tile;
+  float weights[TILE_WEIGHTS];
+  plain_tile<K, CODEBOOK>(tile, weights);
   for (int i = 0; i < 16; ++i)
-    for (int p = 0; p < 16; ++p) w[16 * i + p] = weight_of<CODEBOOK>(window(words, K, stream_position(i, p)));
+    for (int p = 0; p < 16; ++p) w[16 * i + p] = weights[stream_position(i, p)];
 }
 
 #endif
+
+/* A function per number of bits (1..8) and codebook of abi.h: TABLE[bits - 1][codebook]. */
+#define CARVE_FORMATS(F)                                                                                     \
+  {                                                                                                          \
+    {F<1, 0>, F<1, 1>, F<1, 2>}, {F<2, 0>, F<2, 1>, F<2, 2>}, {F<3, 0>, F<3, 1>, F<3, 2>},                   \
+        {F<4, 0>, F<4, 1>, F<4, 2>}, {F<5, 0>, F<5, 1>, F<5, 2>}, {F<6, 0>, F<6, 1>, F<6, 2>},               \
+        {F<7, 0>, F<7, 1>, F<7, 2>}, {F<8, 0>, F<8, 1>, F<8, 2>},                                            \
+  }
 
 /* Decodes `tiles` tiles that lie `stride` 16-bit words apart (one column of tiles), 256 floats each. */
 typedef void (*decode_function)(const uint16_t* first, size_t stride, int tiles, float* w);
@@ -230,13 +257,8 @@ __attribute__((noinline)) void decode_column(const uint16_t* first, size_t strid
   for (int i = 0; i < tiles; ++i) decode_tile<K, CODEBOOK>(first + i * stride, w + i * TILE_WEIGHTS);
 }
 
-/* For bits 1..8 and a codebook of abi.h. */
 inline decode_function decoder(int bits, int codebook) {
-#define CARVE_CODEBOOKS(K) {decode_column<K, 0>, decode_column<K, 1>, decode_column<K, 2>}
-  static const decode_function table[8][3] = {CARVE_CODEBOOKS(1), CARVE_CODEBOOKS(2), CARVE_CODEBOOKS(3),
-                                              CARVE_CODEBOOKS(4), CARVE_CODEBOOKS(5), CARVE_CODEBOOKS(6),
-                                              CARVE_CODEBOOKS(7), CARVE_CODEBOOKS(8)};
-#undef CARVE_CODEBOOKS
+  static const decode_function table[8][3] = CARVE_FORMATS(decode_column);
   return table[bits - 1][codebook];
 }
 

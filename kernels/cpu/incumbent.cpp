@@ -13,31 +13,29 @@
 
 namespace {
 
-/* Input tile by input tile: decode to [row][column], multiply. x in natural order. */
-template <int CODEBOOK>
-inline void plain_columns(const carve_matrix& m, const float* x, int first_column, float* y) {
+/* One block of 128 columns, tile by tile: decode, put in place, multiply. x in natural order. */
+template <int K, int CODEBOOK>
+__attribute__((noinline)) void plain_block(const carve_matrix& m, const float* x, int first_column, float* y) {
   for (int column = 0; column < BLOCK; column += TILE, y += TILE) {
     memset(y, 0, sizeof(float) * TILE);
     for (int row = 0; row < m.in_features; row += TILE) {
-      float w[TILE][TILE];
-      const word* words = (const word*)tile_at(m, row / TILE, (first_column + column) / TILE);
-      for (int t = 0; t < TILE_WEIGHTS; ++t) {
-        const int lane = t / 8, j = t % 8;
-        w[2 * (lane % 4) + j % 2 + 8 * (j / 2 % 2)][lane / 4 + 8 * (j / 4)] =
-            weight_of<CODEBOOK>(window(words, m.bits, t));
-      }
+      float stream[TILE_WEIGHTS], w[TILE][TILE];
+      plain_tile<K, CODEBOOK>(tile_at(m, row / TILE, (first_column + column) / TILE), stream);
+      for (int lane = 0; lane < 32; ++lane)
+        for (int half = 0; half < 2; ++half) {
+          const float* four = stream + 8 * lane + 4 * half;
+          float* place = &w[2 * (lane % 4)][lane / 4 + 8 * half];
+          place[0] = four[0], place[TILE] = four[1], place[8 * TILE] = four[2], place[9 * TILE] = four[3];
+        }
       for (int r = 0; r < TILE; ++r)
         for (int c = 0; c < TILE; ++c) y[c] += x[row + r] * w[r][c];
     }
   }
 }
 
-inline void plain_block(const carve_matrix& m, const float* x, int first_column, float* y) {
-  switch (m.codebook) {
-    case CARVE_CODEBOOK_DEFAULT: return plain_columns<CARVE_CODEBOOK_DEFAULT>(m, x, first_column, y);
-    case CARVE_CODEBOOK_MCG: return plain_columns<CARVE_CODEBOOK_MCG>(m, x, first_column, y);
-    default: return plain_columns<CARVE_CODEBOOK_MUL1>(m, x, first_column, y);
-  }
+inline void plain_columns(const carve_matrix& m, const float* x, int first_column, float* y) {
+  static void (*const table[8][3])(const carve_matrix&, const float*, int, float*) = CARVE_FORMATS(plain_block);
+  table[m.bits - 1][m.codebook](m, x, first_column, y);
 }
 
 inline void plain_input(const float* x, const carve_matrix& m, float* turned) {
@@ -49,9 +47,8 @@ inline void plain_input(const float* x, const carve_matrix& m, float* turned) {
 }
 
 inline int forward_by_pairs(const carve_moe_call& call) {
-  static thread_local Scratch scratch;
+  Scratch& scratch = Scratch::of_this_thread();
   if (call.rows == 0) return CARVE_OK;
-  scratch.reset();
   const size_t slots = (size_t)call.rows * call.topk;
   const size_t routes_at = scratch.piece(routes_bytes(call));
   const size_t inputs_at = scratch.piece(sizeof(float) * slots * 2 * call.hidden);
@@ -83,8 +80,8 @@ inline int forward_by_pairs(const carve_moe_call& call) {
       const int pair = ticket / gate_blocks, column = ticket % gate_blocks * BLOCK;
       const carve_expert& expert = expert_of(pair);
       alignas(64) float gate[BLOCK], up[BLOCK];
-      plain_block(expert.gate, inputs + (size_t)pair * 2 * call.hidden, column, gate);
-      plain_block(expert.up, inputs + ((size_t)pair * 2 + 1) * call.hidden, column, up);
+      plain_columns(expert.gate, inputs + (size_t)pair * 2 * call.hidden, column, gate);
+      plain_columns(expert.up, inputs + ((size_t)pair * 2 + 1) * call.hidden, column, up);
       transform_output(gate, expert.gate.svh + column);
       transform_output(up, expert.up.svh + column);
       activate(gate, up, call.limit);
@@ -97,7 +94,7 @@ inline int forward_by_pairs(const carve_moe_call& call) {
       const int pair = ticket / down_blocks, column = ticket % down_blocks * BLOCK;
       const carve_matrix& m = expert_of(pair).down;
       float* y = partial + (size_t)pair * call.hidden + column;
-      plain_block(m, down_inputs + (size_t)pair * call.intermediate, column, y);
+      plain_columns(m, down_inputs + (size_t)pair * call.intermediate, column, y);
       transform_output(y, m.svh + column);
     }
   });
@@ -113,16 +110,15 @@ extern "C" int CARVE_FORWARD(const carve_moe_call* call) {
   return call->rows >= CARVE_MANY_ROWS ? forward_by_tickets(*call) : forward_by_pairs(*call);
 }
 
-/* out = linear(x): blocks of 128 columns are the tickets, all rows share a decoded tile. */
+/* out = linear(x): blocks of 128 columns are the tickets, all rows share a decoded tile. float throughout. */
 extern "C" int CARVE_LINEAR(const carve_linear_call* call) {
-  static thread_local Scratch scratch;
+  Scratch& scratch = Scratch::of_this_thread();
   const carve_matrix& m = *call->matrix;
   const int status = check_matrix(m, m.in_features, m.out_features);
   if (status || call->rows < 0) return status ? status : CARVE_DECLINE_SHAPE;
   if (call->rows == 0) return CARVE_OK;
   const size_t rows = (size_t)call->rows;
   const int threads = thread_count(call->parallel);
-  scratch.reset();
   const size_t x_at = scratch.piece(sizeof(float) * rows * m.in_features);
   size_t sums_at[MAX_THREADS], w_at[MAX_THREADS];
   for (int t = 0; t < threads; ++t) {
@@ -132,7 +128,7 @@ extern "C" int CARVE_LINEAR(const carve_linear_call* call) {
   if (!scratch.reserve()) return CARVE_DECLINE_NOT_READY;
   float* x = scratch.at<float>(x_at);
   for (int r = 0; r < call->rows; ++r)
-    prepare_row(call->x + (size_t)r * m.in_features, m, x + (size_t)r * m.in_features);
+    prepare_row<false>(call->x + (size_t)r * m.in_features, m, x + (size_t)r * m.in_features);
   int next = 0;
   on_all_threads(call->parallel, [&](int thread) {
     for (int ticket; (ticket = take(&next)) < m.out_features / BLOCK;) {

@@ -49,7 +49,8 @@ inline void wait_for(const int* counter, int value) {
   }
 }
 
-/* One growing block of memory per calling thread, cut into aligned pieces. */
+/* One growing block of memory per calling thread, cut into aligned pieces. The pool's threads must reach the caller's
+ * block through a reference: naming a thread-local variable inside a lambda means the running thread's own. */
 class Scratch {
  public:
   ~Scratch() { free(base_); }
@@ -73,7 +74,11 @@ class Scratch {
     return true;
   }
 
-  void reset() { used_ = 0; }
+  static Scratch& of_this_thread() {
+    static thread_local Scratch scratch;
+    scratch.used_ = 0;
+    return scratch;
+  }
 
   template <class T>
   T* at(size_t offset) const {

@@ -64,12 +64,13 @@ inline void activate(float* gate, const float* up, float limit) {
   for (int i = 0; i < BLOCK; ++i) gate[i] = round_to_half(gate[i]);
 }
 
-/* One row of x (rounded to half) to the kernel order of a matrix's input. */
+/* One row of x, rounded to half where the routed experts' boundary asks for it, to the kernel order of a matrix's input. */
+template <bool ROUND>
 inline void prepare_row(const float* x, const carve_matrix& m, float* ordered) {
-  alignas(64) float rounded[BLOCK], turned[BLOCK];
+  alignas(64) float entry[BLOCK], turned[BLOCK];
   for (int b = 0; b < m.in_features; b += BLOCK) {
-    for (int i = 0; i < BLOCK; ++i) rounded[i] = round_to_half(x[b + i]);
-    transform_input(rounded, m.suh + b, turned);
+    for (int i = 0; i < BLOCK; ++i) entry[i] = ROUND ? round_to_half(x[b + i]) : x[b + i];
+    transform_input(entry, m.suh + b, turned);
     to_kernel_order(turned, ordered + b);
   }
 }

@@ -23,13 +23,12 @@ struct Workspace {
 };
 
 inline int forward_by_tickets(const carve_moe_call& call) {
-  static thread_local Scratch scratch;
+  Scratch& scratch = Scratch::of_this_thread();
   if (call.rows == 0) return CARVE_OK;
   const int gate_blocks = call.intermediate / BLOCK, down_blocks = call.hidden / BLOCK;
   const int widest = call.hidden > call.intermediate ? call.hidden : call.intermediate;
   const int threads = thread_count(call.parallel);
 
-  scratch.reset();
   const size_t routes_at = scratch.piece(routes_bytes(call));
   if (!scratch.reserve()) return CARVE_DECLINE_NOT_READY;
   const Routes planned = plan_routes(call, scratch.at<int>(routes_at));
@@ -70,7 +69,8 @@ inline int forward_by_tickets(const carve_moe_call& call) {
         for (int side = 0; side < 2; ++side) {
           const carve_matrix& m = side ? expert.up : expert.gate;
           for (int r = 0; r < rows; ++r)
-            prepare_row(call.x + (size_t)routes.row[first + r] * call.hidden, m, my.x + (size_t)r * call.hidden);
+            prepare_row<true>(call.x + (size_t)routes.row[first + r] * call.hidden, m,
+                              my.x + (size_t)r * call.hidden);
           multiply_columns(m, call.hidden / TILE, my.x, (size_t)call.hidden, rows, column, BLOCK,
                            side ? my.up : my.gate, BLOCK, my.sums, my.w);
         }

@@ -6,6 +6,7 @@ missing is measured again as a whole, and its old blocks are set aside.
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from runner.model.boot import BootRecord
 from runner.model.plan import PlannedBoot, PlannedWindow
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS
+from runner.report import label_of
 from runner.steps.evidence import closed_in, keep, set_aside
 from runner.steps.judge import struck
 from runner.steps.reduce import reduce, sample_of
@@ -108,7 +110,7 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
         boot = seat_of(run.manifest, planned).boot(request)
     except SeatError as error:
         run.progress.note(f"boot {planned.id}: {error.what}: {error.found}")
-        record = _never_came_up(planned, error)
+        record = _never_came_up(run, planned, error)
         for window in run.windows_of(planned):
             if planned.role == KNOCK_OUTS[0]:
                 keep(run, refused(window, record, variant_of(run, window)))
@@ -168,12 +170,12 @@ def _measure(run: Run, boot: Boot, window: PlannedWindow) -> None:
     keep(run, driver(window.instrument)(context))
 
 
-def _never_came_up(planned: PlannedBoot, error: SeatError) -> BootRecord:
-    """The record of a boot of which nothing answered."""
+def _never_came_up(run: Run, planned: PlannedBoot, error: SeatError) -> BootRecord:
+    """The record of a boot of which nothing answered; its label is that of the boots before it, which did."""
     return BootRecord(
-        id=f"{planned.id}-{'0' * 8}",
+        id=f"{planned.id}-{secrets.token_hex(4)}",
         planned=planned.id,
-        label="simulated",
+        label=label_of(boot_records(run)),
         engine={},
         started_at=now(),
         ready_ms=0,

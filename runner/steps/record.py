@@ -64,7 +64,8 @@ def _assurance(run: Run) -> tuple[str, ...]:
         for verdict in run.outcome.verdicts
         if verdict.status is Status.PASS and verdict.gate in _WITNESSES
     }
-    if run.outcome.boots and all(boot.ranks for boot in run.outcome.boots if boot.ended == "stopped"):
+    served = [boot for boot in run.outcome.boots if boot.ended == "stopped" and boot.engine]
+    if served and all(boot.ranks for boot in served):
         stood.add("payload")
     return tuple(sorted(stood))
 

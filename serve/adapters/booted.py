@@ -16,13 +16,15 @@ from runner.model.boot import BootRecord, RankIdentity
 from runner.model.evidence import RankCounters
 from serve.adapters.supervisor import Supervised
 
-REFUSAL = re.compile(r"carve strict [0-2]: .*")
+REFUSAL = re.compile(r"carve strict [0-2]: [^'\"\n]*")
 """What the plugin says when strict ends the engine."""
 
 CANARY = "carve: plugin ready on rank {rank} "
 """What the plugin says once on every rank when its first module loads."""
 
 KV_LINE = re.compile(r"(?:GPU|CPU) KV cache size: ([\d,]+) tokens")
+
+_CAUSE = re.compile(r"\b\w*(Error|Exception): \S|Segfault")
 
 REQUEST_TIMEOUT = 120.0
 POLL_SECONDS = 0.1
@@ -150,8 +152,6 @@ class BootedEngine:
 def last_words(log: str, code: int) -> str:
     """The lines that say why: the last error the engine named, and its last lines."""
     lines = [line for line in log.splitlines() if line.strip()]
-    causes = [
-        line for line in lines if re.search(r"\b\w*(Error|Exception)\b: \S", line) and "See root cause" not in line
-    ]
+    causes = [line for line in lines if _CAUSE.search(line) and " WARNING " not in line and "root cause" not in line]
     chosen = causes[-1:] + lines[-3:]
     return "\n".join(dict.fromkeys(chosen)) or f"no output, exit code {code}"

@@ -149,6 +149,7 @@ class Handler(BaseHTTPRequestHandler):
     """Routes."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a token leaves when it is made
     engine: Engine
 
     def log_message(self, format: str, *arguments: Any) -> None:

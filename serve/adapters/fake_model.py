@@ -26,7 +26,7 @@ _FINISH, _RECALL = 40.0, 60.0
 class Behaviour:
     """What a variant library of the fake seat does."""
 
-    step_ms: float = 1.5
+    step_ms: float = 4.0
     """Duration of a decode step."""
     shift: float = 0.0
     """How far this variant moves the logits, in nats."""
@@ -42,12 +42,12 @@ class Behaviour:
 BEHAVIOURS: dict[str, Behaviour] = {
     "incumbent": Behaviour(),
     "incumbent-watermark": Behaviour(shift=0.05),
-    "lna2": Behaviour(step_ms=1.0, shift=1e-6),
-    "lna2-watermark": Behaviour(step_ms=1.0, shift=0.05),
-    "half-k": Behaviour(step_ms=1.0, shift=1.5),
+    "lna2": Behaviour(step_ms=2.5, shift=1e-6),
+    "lna2-watermark": Behaviour(step_ms=2.5, shift=0.05),
+    "half-k": Behaviour(step_ms=2.5, shift=1.5),
     "silent-fallback": Behaviour(declines="other"),
     "prefill-only": Behaviour(declines="rows-below-limit", declines_up_to=64),
-    "one-rank": Behaviour(step_ms=1.0, shift=1e-6, declines="other", only_rank=1),
+    "one-rank": Behaviour(step_ms=2.5, shift=1e-6, declines="other", only_rank=1),
     "knock-out-decline": Behaviour(declines="other"),
     "knock-out-zero": Behaviour(zero=True),
 }

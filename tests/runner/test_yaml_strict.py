@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 
@@ -116,7 +117,7 @@ def test_what_is_refused_says_where(data: bytes, words: str, place: str) -> None
 def bomb(levels: int) -> bytes:
     lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
     names = "abcdefghijkl"
-    for before, name in zip(names, names[1:levels], strict=False):
+    for before, name in itertools.pairwise(names):
         lines.append(f"{name}: &{name} [{', '.join(['*' + before] * 9)}]")
     return "\n".join(lines).encode()
 

@@ -143,9 +143,8 @@ def test_strict_refuses_at_the_first_token(tmp_path: Path) -> None:
 
 
 def test_a_variant_without_library_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SeatError, match="not ready"):
-        with booted(tmp_path, "lna2"):
-            pass
+    with pytest.raises(SeatError, match="not ready"), booted(tmp_path, "lna2"):
+        pass
     with booted(tmp_path / "second") as boot, pytest.raises(SeatError, match="not loaded"):
         boot.switch("lna2")
 

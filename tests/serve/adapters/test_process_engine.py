@@ -13,17 +13,25 @@ from pathlib import Path
 import pytest
 
 from runner.errors import SeatError
-from tests.serve.engine_boot import boot, complete
+from tests.serve.engine_boot import boot
 
 pytestmark = pytest.mark.engine
 
 
-def test_strict_2_refuses_a_declining_variant(tmp_path: Path) -> None:
-    engine = boot(tmp_path, strict=2, variants=("incumbent", "knock-out-decline"))
+def test_strict_refuses_to_start_with_a_library_that_is_not_ready(tmp_path: Path) -> None:
+    with pytest.raises(SeatError) as refusal:
+        boot(tmp_path, strict=2, variants=("incumbent", "knock-out-decline"))
+    assert refusal.value.found == (
+        "carve strict 2: variant knock-out-decline is not ready on rank 0, layer model.layers.1.mlp.experts"
+    )
+
+
+def test_strict_2_ends_the_engine_at_a_decline_that_is_not_allowed(tmp_path: Path) -> None:
+    engine = boot(tmp_path, strict=2, variants=("incumbent", "silent-fallback"))
     try:
-        engine.switch("knock-out-decline")
-        with pytest.raises(AssertionError):
-            complete(engine, prompt=[5], max_tokens=2)
+        engine.switch("silent-fallback")
+        body = {"model": "mini", "prompt": [5], "max_tokens": 2}
+        assert engine.http.post("/v1/completions", json=body).status_code == 500
         limit = time.monotonic() + 15
         while engine.process.poll() is None and time.monotonic() < limit:
             time.sleep(0.1)
@@ -32,7 +40,8 @@ def test_strict_2_refuses_a_declining_variant(tmp_path: Path) -> None:
     finally:
         record = engine.stop()
     assert record.ended == "refused"
-    assert "variant knock-out-decline declined on rank 0, layer model.layers.1.mlp.experts" in record.ended_reason
+    where = "rank 0, layer model.layers.1.mlp.experts, rows 1"
+    assert record.ended_reason == f"carve strict 2: variant silent-fallback declined on {where}: shape"
     assert record.leftovers == ()
 
 

@@ -57,7 +57,8 @@ def test_identity_is_read_from_the_live_engine(engine: BootedEngine) -> None:
     record = engine.record
     assert record.label == "cpu"
     assert record.canary
-    assert record.kv_tokens == record.resolved["kv_cache_tokens"] > 4096
+    assert record.kv_tokens == record.resolved["kv_cache_tokens"]
+    assert record.kv_tokens > 4096
     (rank,) = record.ranks
     assert set(rank.libraries) == {"incumbent", "lna2", "incumbent-watermark"}
     assert len(set(rank.libraries.values())) == 3
@@ -91,15 +92,15 @@ def test_candidate_and_witness_agree_and_declines_are_typed(engine: BootedEngine
 
 
 def test_forced_decode_equals_prefill(engine: BootedEngine) -> None:
-    engine.switch("incumbent")
-    ids = document(257)
+    engine.switch("lna2")
+    ids = document(129)
     decode, prefill = forced(engine, ids), prefilled(engine, ids)
     assert math.isclose(sum(decode), sum(prefill), rel_tol=FORCED_AGAINST_PREFILL)
     assert worst(decode, forced(engine, ids)) == 0.0, "the same request repeated is bitwise the same"
 
 
 def test_one_wrong_percent_shows(engine: BootedEngine) -> None:
-    ids = document(65)
+    ids = document(33)
     engine.switch("incumbent")
     right = forced(engine, ids)
     engine.switch("lna2")
@@ -113,7 +114,7 @@ def test_one_wrong_percent_shows(engine: BootedEngine) -> None:
 @pytest.mark.parametrize("projection", ["gate", "up", "down"])
 def test_perturbation_moves_the_output_and_is_taken_back(engine: BootedEngine, projection: str) -> None:
     ids = document(65)
-    engine.switch("incumbent")
+    engine.switch("lna2")
     right = forced(engine, ids)
     change = {"rank": 0, "layer": LAYERS[0], "expert": 2, "projection": projection, "factor": 1.25}
     assert engine.call("perturb", change) == [{"rank": 0, "perturbed": True}]
@@ -126,7 +127,7 @@ def test_perturbation_moves_the_output_and_is_taken_back(engine: BootedEngine, p
 
 
 def test_reference_predicts_logprobs_and_perturbation(engine: BootedEngine, tmp_path: Path) -> None:
-    ids, change = document(257), {"layer": LAYERS[1], "expert": 3, "projection": "down", "factor": 1.25}
+    ids, change = document(129), {"layer": LAYERS[1], "expert": 3, "projection": "down", "factor": 1.25}
     asked = tmp_path / "request.json"
     asked.write_text(
         json.dumps(
@@ -141,7 +142,7 @@ def test_reference_predicts_logprobs_and_perturbation(engine: BootedEngine, tmp_
         [sys.executable, "-P", "-m", "serve.witness.reference", str(asked), str(tmp_path / "answer.json")], check=True
     )
     answer = json.loads((tmp_path / "answer.json").read_text())
-    engine.switch("incumbent")
+    engine.switch("lna2")
     base = forced(engine, ids)
     perplexity = [
         math.exp(-sum(values) / len(values)) for values in (base, answer["base"]["a"], prefilled(engine, ids))
