@@ -13,6 +13,7 @@ from runner.errors import InputError
 from runner.gates.registry import gate
 from runner.model.order import GateOrder, KernelOrder, WorkOrder, load_order
 from runner.model.seat import SeatManifest
+from runner.plan_parameters import sealed_parameters
 from runner.plan_windows import MAKERS, NEEDS_CANDIDATE
 from runner.stats import supports
 from runner.steps.seats import load_manifest
@@ -58,7 +59,7 @@ def check(order: WorkOrder, manifest: SeatManifest) -> tuple[Fault, ...]:
     return (
         *_target(order, manifest),
         *_primary(order, manifest),
-        *_gates(order),
+        *_gates(order, manifest),
         *_candidate(order),
         *_capability(order),
     )
@@ -106,7 +107,7 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
         yield Fault(("primary", "pairing"), "pairing by boot is not planned yet: use block")
 
 
-def _gates(order: KernelOrder | GateOrder) -> Iterator[Fault]:
+def _gates(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[Fault]:
     if not order.gates:
         yield Fault(("gates",), "an order without gates decides nothing")
     for index, request in enumerate(order.gates):
@@ -121,7 +122,7 @@ def _gates(order: KernelOrder | GateOrder) -> Iterator[Fault]:
         if isinstance(order, GateOrder) and request.name in NEEDS_CANDIDATE:
             yield Fault((*path, "name"), f"gate {request.name} needs a candidate, a gate order has none")
         try:
-            known.Parameters.model_validate(request.parameters)
+            known.Parameters.model_validate(sealed_parameters(order, manifest, request))
         except ValidationError as error:
             for fault in error.errors():
                 place = (*path, "parameters", *fault["loc"])

@@ -12,6 +12,7 @@ from runner.model.order import GateOrder, GateRequest, KernelOrder, OrderFile
 from runner.model.plan import Plan, PlannedGate, PlannedWindow
 from runner.model.seat import SeatManifest
 from runner.plan_layout import BOOT_ORDER, INCUMBENT_ONLY, NO_READBACK, Layout
+from runner.plan_parameters import sealed_parameters
 from runner.plan_windows import MAKERS, Made
 from serve.instruments.registry import instrument, parse
 from serve.instruments.registry import source_digest as instrument_digest
@@ -50,7 +51,7 @@ def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, st
             name=request.name,
             version=request.version,
             windows=_reads(part, windows),
-            parameters=request.parameters,
+            parameters=sealed_parameters(order, manifest, request),
         )
         for request, part in made
     )

@@ -35,8 +35,8 @@ POOLS = Path("recipe/mini/text")
 BOOTS = "boots"
 AFTER_BOOTS = "restore@"
 """Instruments whose reading is taken once every boot has ended."""
-_DISTURBED_SHARE = 4
-"""More than one block in four disturbed: the machine is no place to measure, and nothing is repeated any more."""
+DISTURBED_SHARE = 4
+"""More than one timed block in four set aside: the machine is no place to measure, and nothing is repeated any more."""
 
 
 def boots(run: Run) -> Run:
@@ -135,23 +135,30 @@ def _end(run: Run, record: BootRecord) -> None:
 
 
 def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> None:
-    """One window, or one quad; again as a whole while the machine disturbs it and patience lasts."""
+    """One window, or one quad; timed blocks again as a whole while the machine disturbs them and patience lasts."""
     if any(closed_in(run, window.id) for window in block):
         set_aside(run, block, "aborted")
     while True:
         for window in block:
             _measure(run, boot, window)
-        disturbed = [
-            window.id for window in block if (sample := sample_of(run, window)) is not None and sample.disturbed
-        ]
+        disturbed = [window.id for window in block if _is_timed(window) and _was_disturbed(run, window)]
         if not disturbed:
             return
-        run.journal.write("block-disturbed", windows=disturbed)
-        if len(block) * len(run.journal.of("block-disturbed")) > len(run.plan.windows) / _DISTURBED_SHARE:
+        timed = sum(_is_timed(window) for window in run.plan.windows)
+        if len(run.journal.of("window-disturbed")) + len(block) > timed / DISTURBED_SHARE:
             run.progress.note("too many disturbed blocks: this machine is too busy to measure on")
             return
         run.progress.note(f"disturbed, measured again: {', '.join(disturbed)}")
         set_aside(run, block, "disturbed")
+
+
+def _is_timed(window: PlannedWindow) -> bool:
+    return window.instrument.startswith("speed@")
+
+
+def _was_disturbed(run: Run, window: PlannedWindow) -> bool:
+    sample = sample_of(run, window)
+    return sample is not None and bool(sample.disturbed)
 
 
 def _measure(run: Run, boot: Boot, window: PlannedWindow) -> None:

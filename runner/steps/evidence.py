@@ -55,6 +55,14 @@ def set_aside(run: Run, windows: tuple[PlannedWindow, ...], why: str) -> None:
             run.journal.write(f"window-{why}", window=window.id)
 
 
+def set_aside_evidence(run: Run, window: str, why: str) -> tuple[Evidence, ...]:
+    """What was set aside of one window, oldest first."""
+    folder = run.folder / FOLDER / why
+    count = len(list(folder.glob(f"{window}.*.json")))
+    paths = (folder / f"{window}.{number}.json" for number in range(1, count + 1))
+    return tuple(Evidence.model_validate_json(path.read_bytes()) for path in paths)
+
+
 def digests(run: Run) -> dict[str, str]:
     """SHA-256 of every evidence file by its path in the run folder."""
     root = run.folder / FOLDER

@@ -6,16 +6,25 @@ from runner.errors import EvidenceError
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample
-from runner.steps.evidence import kept_evidence
+from runner.steps.evidence import kept_evidence, set_aside_evidence
 from runner.steps.state import Run
 from serve.instruments.base import inputs
 from serve.instruments.registry import instrument, parse
 
 
 def reduce(run: Run) -> Run:
-    """Every window that has its evidence, and the evidence it refers to, becomes one sample."""
-    samples = tuple(sample for window in run.plan.windows if (sample := sample_of(run, window)))
-    return run.with_outcome(samples=samples)
+    """Every window that has its evidence, and the evidence it refers to, becomes one sample.
+
+    Samples of disturbed blocks that were measured again stay in the record before those that count.
+    """
+    samples: list[Sample] = []
+    for window in run.plan.windows:
+        for evidence in set_aside_evidence(run, window.id, "disturbed"):
+            old = _reduced(run, window, [evidence])
+            samples += [old] if old is not None and old.disturbed else []
+        kept = sample_of(run, window)
+        samples += [kept] if kept is not None else []
+    return run.with_outcome(samples=tuple(samples))
 
 
 def sample_of(run: Run, window: PlannedWindow) -> Sample | None:
@@ -26,6 +35,10 @@ def sample_of(run: Run, window: PlannedWindow) -> Sample | None:
         if evidence is None:
             return None
         found.append(evidence)
+    return _reduced(run, window, found)
+
+
+def _reduced(run: Run, window: PlannedWindow, found: list[Evidence]) -> Sample | None:
     try:
         return instrument(*parse(window.instrument)).reduce(found, window)
     except EvidenceError as error:

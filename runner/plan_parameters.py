@@ -1,0 +1,23 @@
+"""The parameters a gate is sealed with: the order's own over what the order and the seat say elsewhere."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from runner.model.order import GateOrder, GateRequest, KernelOrder
+from runner.model.seat import SeatManifest
+
+
+def sealed_parameters(
+    order: KernelOrder | GateOrder, manifest: SeatManifest, request: GateRequest
+) -> dict[str, JsonValue]:
+    """Parameters of one gate; for ``speed`` the primary metric's margin and the seat's measured noise are filled in."""
+    given: dict[str, JsonValue] = {}
+    if request.name == "speed" and order.primary is not None:
+        given |= {"metric": order.primary.metric, "margin": order.primary.margin}
+        given["boot_to_boot"] = manifest.noise.boot_to_boot
+        if manifest.noise.source != "assumed":
+            given["a_a_half_width"] = manifest.noise.a_a_half_width
+        if isinstance(order, GateOrder):
+            given["require"] = "not-slower"
+    return given | request.parameters
