@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from runner import ledger
+from runner.assurance import witnesses
 from runner.attest.keys import PrivateKey
 from runner.attest.trust import Role, Trust, load_trust, repository_file, signer_line, trust_key
 from runner.digest import canonical_json, sha256_bytes, sha256_json
@@ -40,7 +41,7 @@ def instant(moment: datetime) -> str:
 class RateGate:
     """PASS where the candidate's mean rate is above the incumbent's by the sealed margin in percent."""
 
-    NAME, VERSION, Parameters = "rate", 1, GateParameters
+    NAME, VERSION, Parameters = "speed", 1, GateParameters
 
     def judge(self, given: GateInput) -> Verdict:
         """INVALID without samples of both arms."""
@@ -138,7 +139,7 @@ def make_plan(*, order: str, order_text: str, seat: str, margin_percent: str, pa
         windows=windows,
         gates=(
             PlannedGate(
-                name="rate",
+                name="speed",
                 version=1,
                 windows=tuple(window.id for window in windows),
                 parameters={"margin_percent": margin_percent},
@@ -233,6 +234,7 @@ def make_run(  # a whole run in one place reads best
         samples=tuple(samples),
         boots=(boot,),
     )
+    verdict = RateGate().judge(given)
     record = RunRecord(
         run=run,
         order_text=order_text,
@@ -245,12 +247,12 @@ def make_run(  # a whole run in one place reads best
         ended_at=instant(started + timedelta(seconds=100)),
         boots=(boot,),
         samples=tuple(samples),
-        verdicts=(RateGate().judge(given),),
-        self_tests=(SelfTest(gate="rate", version=1, case="equal_arms_fail", status=Status.FAIL),),
-        assurance=("client-clock", "perturbation"),
+        verdicts=(verdict,),
+        self_tests=(SelfTest(gate="speed", version=1, case="equal_arms_fail", status=Status.FAIL),),
+        assurance=witnesses([(verdict.gate, verdict.status)], (boot,)),
         subjects={**plan.subjects, "library.lna2": digest_of("lna2")},
         environment={"machine": "two cores", "sandbox": "none"},
-        costs=(Cost(what="boot shared-1", seconds=20), Cost(what="gate rate", seconds=48)),
+        costs=(Cost(what="boot shared-1", seconds=20), Cost(what="gate speed", seconds=48)),
         evidence={name: sha256_bytes(data) for name, data in files.items()},
     )
     return Run(record, files)

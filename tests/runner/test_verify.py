@@ -42,7 +42,7 @@ def check(folder: Path, *, deep: bool = False) -> Verification:
 
 def test_an_honest_report_is_authentic(folder: Path) -> None:
     found = check(folder)
-    assert (found.verdict, found.gates, found.label) == (Status.PASS, {"rate": Status.PASS}, "cpu")
+    assert (found.verdict, found.gates, found.label) == (Status.PASS, {"speed": Status.PASS}, "cpu")
     assert (found.trust, found.signers, found.kept, found.not_kept) == (
         "repository",
         ("runner:demo-runner",),
@@ -264,6 +264,10 @@ def invented_evidence(predicate: dict[str, Any], record: dict[str, Any]) -> None
     predicate["evidence"]["not_kept"] = ["evidence/never.json"]
 
 
+def claim_a_witness(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["assurance"].append("perturbation")
+
+
 def no_self_test(predicate: dict[str, Any], record: dict[str, Any]) -> None:
     predicate["self_test"] = []
 
@@ -312,6 +316,7 @@ def unknown_gate_version(predicate: dict[str, Any], record: dict[str, Any]) -> N
         (other_evidence, "evidence is not what the report says"),
         (hidden_evidence, "does not belong there"),
         (invented_evidence, "never was"),
+        (claim_a_witness, "outside witnesses do not follow"),
         (no_self_test, "not shown to fail"),
         (passed_self_test, "not shown to fail"),
         (before_the_intent, "times are not in order"),
