@@ -28,10 +28,10 @@ _CLAIMS = frozenset({"speed", "kld", "ppl-prefill", "ppl-decode", "score", "need
 def witnesses(verdicts: Iterable[tuple[str, Status]], boots: Sequence[BootRecord]) -> tuple[str, ...]:
     """Sorted names; ``verdicts`` are gate names with their status.
 
-    ``payload`` stands where every boot that ended in order said what each of its ranks had loaded.
+    ``payload`` stands where every engine that ended in order said what each of its ranks had loaded.
     """
     stood = {_BY_GATE[gate] for gate, status in verdicts if status is Status.PASS and gate in _BY_GATE}
-    finished = [boot for boot in boots if boot.ended == "stopped"]
+    finished = [boot for boot in boots if boot.ended == "stopped" and boot.engine]
     if finished and all(boot.ranks for boot in finished):
         stood.add("payload")
     return tuple(sorted(stood))

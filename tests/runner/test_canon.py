@@ -323,7 +323,7 @@ def test_two_outside_witnesses_are_needed(
 ) -> None:
     run = make_run()
     boot = run.record.boots[0].model_copy(update={"ended": "died"})
-    record = run.record.model_copy(update={"boots": (boot,), "assurance": ("client-clock",)})
+    record = run.record.model_copy(update={"boots": (boot,)})
     publish(workspace, demo_runner, Run(record, run.files), tmp_path / "s")
     with pytest.raises(TrustError, match="2 witnesses from outside the engine are needed; client-clock stood"):
         decide.adopt(desk(workspace, demo_adopter), "r1", "fast")
