@@ -54,14 +54,19 @@ def declared(window: PlannedWindow, sample: Sample) -> tuple[tuple[Expectation, 
     """
     expects = window.expects
     own = {expectation.variant for expectation in expects if expectation.decline is None}
-    incumbent = next((one.variant for one in expects if one.decline is not None), INCUMBENT)
-    if window.arm == "drawn" and sample.variant == incumbent and sample.variant not in own:
+    incumbent = incumbent_of(window)
+    if window.arm == "drawn" and sample.variant == incumbent:
         return (Expectation(variant=incumbent, rows_min=ANY_ROWS[0], rows_max=ANY_ROWS[1]),), ""
     fault = f"variant {sample.variant} was on, declared was {', '.join(sorted(own))}"
     other = window.arguments.get("variant")
-    if isinstance(other, str) and other not in own:
+    if isinstance(other, str):
         expects += tuple(one.model_copy(update={"variant": other}) for one in expects if one.decline is None)
     return expects, fault if own and sample.variant not in own else ""
+
+
+def incumbent_of(window: PlannedWindow) -> str:
+    """The incumbent's name: who runs the rows that the candidate declines."""
+    return next((one.variant for one in window.expects if one.decline is not None), INCUMBENT)
 
 
 def _rank_faults(sample: Sample, boot: BootRecord) -> list[str]:
@@ -98,15 +103,15 @@ def _launch_faults(
     faults = []
     for layer in layers:
         counts = {expectation: _count(engagement, layer, expectation) for expectation in expects}
-        if not any(counts.values()):
+        required = [] if control else [one for one in expects if one.decline is None]
+        faults += [
+            f"rank {engagement.rank}, {layer}: {one.variant} never ran {one.rows_min}..{one.rows_max} rows"
+            f"{_why(engagement, layer)}"
+            for one in required
+            if not counts[one]
+        ]
+        if not required and not any(counts.values()):
             faults.append(f"rank {engagement.rank}, {layer}: nothing declared ran{_why(engagement, layer)}")
-        elif not control:
-            faults += [
-                f"rank {engagement.rank}, {layer}: {one.variant} never ran {one.rows_min}..{one.rows_max} rows"
-                f"{_why(engagement, layer)}"
-                for one, count in counts.items()
-                if one.decline is None and not count
-            ]
     return faults
 
 

@@ -1,0 +1,503 @@
+"""Cases of the gates about the pack, the configuration, engagement, deliberate changes, the desk and what is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runner.gates.base import GateInput
+from runner.model.evidence import CounterRow
+from runner.model.sample import (
+    EngagedMeasure,
+    Engagement,
+    FieldPair,
+    PackMeasure,
+    ParityCase,
+    ParityMeasure,
+    RankShift,
+    RefusalMeasure,
+    RestoreMeasure,
+    ShiftMeasure,
+)
+from tests.gates.build import (
+    CANDIDATE,
+    DECODE,
+    DIGEST,
+    INCUMBENT,
+    LAYERS,
+    WIDE,
+    boot,
+    both,
+    counted,
+    declined,
+    fell_back,
+    given,
+    ran,
+    sample,
+    window,
+)
+
+Case = tuple[str, GateInput, str, str] | tuple[str, GateInput, str, str, dict[str, str]]
+"""(folder, input, expected status, words the reasons must hold, limits that figures must show)."""
+DESK = {"desk": "desk"}
+FORCING = {"forcing": "forcing"}
+SHARED = {"shared-a": "shared", "desk": "desk"}
+NO_RANKS: dict[str, Any] = {"engagement": ()}
+
+
+def pack() -> list[Case]:
+    def one(faults: tuple[str, ...] = (), **parameters: str) -> GateInput:
+        planned = window("pack", "desk", "pack", "none")
+        measure = PackMeasure(header_digest=DIGEST, payload_digest="b" * 64, faults=faults)
+        return given(parameters, DESK, [(planned, sample(planned, measure, **NO_RANKS))])
+
+    planned = window("pack", "desk", "pack", "none")
+    wrong_kind = given({}, DESK, [(planned, sample(planned, EngagedMeasure(tokens=1), **NO_RANKS))])
+    return [
+        ("FL-46-link-leaves-the-pack_fail", one(("tokenizer.json is a link out of the pack",)), "FAIL", "tokenizer"),
+        ("FL-38-nothing-was-dropped_fail", one(("mtp.fc.weight should be absent",)), "FAIL", "should be absent"),
+        ("other-payload_fail", one(payload_digest="c" * 64), "FAIL", "payload digest"),
+        ("other-headers_fail", one(header_digest="c" * 64), "FAIL", "header digest"),
+        ("no-digest-fixed_pass", one(), "PASS", "closed"),
+        ("whole_pass", one(header_digest=DIGEST, payload_digest="b" * 64), "PASS", "closed"),
+        ("sample-of-another-kind_invalid", wrong_kind, "INVALID", "kind engaged"),
+        ("no-evidence-named_invalid", given({}, DESK, [_bare(one())]), "INVALID", "no evidence"),
+        ("unknown-parameter_invalid", one(digest="x"), "INVALID", "parameter digest"),
+    ]
+
+
+def _bare(whole: GateInput) -> tuple[Any, Any]:
+    return whole.windows[0], whole.samples[0].model_copy(update={"evidence": ()})
+
+
+def resolved() -> list[Case]:
+    def one(parameters: dict[str, Any] | None = None, **changes: Any) -> GateInput:
+        planned = window("finish", "shared-a", "finish")
+        return given(parameters or {}, SHARED, [(planned, None)], [boot("shared-a", **changes)])
+
+    asked = {"max_model_len": 2048, "dtype": "float32"}
+    refused = boot("knock-out-decline", ended="refused", resolved={})
+    died = refused.model_copy(update={"ended": "died"})
+    planned = window("finish", "shared-a", "finish")
+    knocked = window("knock-out-decline", "knock-out-decline", "knock-out-decline", "none")
+    roles = SHARED | {"knock-out-decline": "knock-out-decline"}
+    return [
+        ("window-clamped_fail", one(resolved=asked | {"max_model_len": 1024}), "FAIL", "max_model_len"),
+        (
+            "FL-04-flag-without-reader_fail",
+            one(requested=asked | {"dense_group": 4}),
+            "FAIL",
+            "dense_group was asked as 4, the engine says (absent)",
+        ),
+        (
+            "FL-10-baked-plugin_fail",
+            one(requested=asked | {"plugin": "b"}, resolved=asked | {"plugin": "a"}),
+            "FAIL",
+            "plugin",
+        ),
+        ("as-asked_pass", one(), "PASS", "every requested field"),
+        ("named-exception_pass", one({"ignored": ["seed"]}, requested=asked | {"seed": 1}), "PASS", "every requested"),
+        (
+            "knock-out-refused_pass",
+            given({}, roles, [(planned, None), (knocked, None)], [boot("shared-a"), refused]),
+            "PASS",
+            "every requested",
+        ),
+        (
+            "boot-of-another-gate_pass",
+            given({}, SHARED | {"one-row": "one-row"}, [(planned, None)], [boot("shared-a")]),
+            "PASS",
+            "every requested",
+        ),
+        (
+            "knock-out-died_invalid",
+            given({}, roles, [(planned, None), (knocked, None)], [boot("shared-a"), died]),
+            "INVALID",
+            "no resolved configuration",
+        ),
+        ("unknown-parameter_invalid", one({"ignore": ["seed"]}), "INVALID", "parameter ignore"),
+        ("no-readback_invalid", one(resolved={}), "INVALID", "no resolved configuration"),
+        ("never-asked_invalid", one(requested={}), "INVALID", "no requested configuration"),
+        (
+            "boot-without-record_invalid",
+            given({}, SHARED | {"x": "shared"}, [(planned, None), (window("w", "x", "finish"), None)], [boot("x")]),
+            "INVALID",
+            "left no record",
+        ),
+        ("refused-though-shared_invalid", one(ended="refused", resolved={}), "INVALID", "no resolved"),
+        ("nothing-booted_invalid", given({}, SHARED, [(planned, None)], []), "NOT_RUN", "nothing was booted"),
+        ("only-a-desk_invalid", given({}, DESK, [(window("p", "desk", "pack"), None)]), "INVALID", "no boot"),
+    ]
+
+
+def engaged() -> list[Case]:
+    planned = window("short", "shared-a", "engaged")
+
+    def one(*engagement: Engagement, **changes: Any) -> GateInput:
+        here = planned.model_copy(update=changes)
+        return given({}, SHARED, [(here, sample(here, EngagedMeasure(tokens=16), engagement=engagement))])
+
+    skipped = Engagement(
+        rank=1,
+        witness=(*counted(CANDIDATE, [DECODE], LAYERS[:1]), *counted(INCUMBENT, [DECODE], LAYERS[1:])),
+        candidate=counted(CANDIDATE, [DECODE], LAYERS[:1]),
+        declines=declined("bits", [DECODE], LAYERS[1:]),
+    )
+    forged = Engagement(
+        rank=1, witness=counted(INCUMBENT, [DECODE]), candidate=counted(CANDIDATE, [DECODE]), declines=()
+    )
+    silent = Engagement(rank=1, witness=counted(CANDIDATE, [DECODE]), candidate=(), declines=())
+    other_rows = Engagement(
+        rank=1, witness=counted(CANDIDATE, [DECODE]), candidate=counted(CANDIDATE, [(1, 64)]), declines=()
+    )
+    both_phases = [
+        Engagement(
+            rank=rank,
+            witness=(*counted(CANDIDATE, [DECODE]), *counted(INCUMBENT, [WIDE])),
+            candidate=counted(CANDIDATE, [DECODE]),
+            declines=declined("rows-above-limit", [WIDE]),
+        )
+        for rank in (0, 1)
+    ]
+    wrong_phase = both_phases[1].model_copy(update={"declines": declined("rows-above-limit", [(20, 4)])})
+    unnamed = both_phases[1].model_copy(update={"declines": declined("shape", [WIDE])})
+    dense = Engagement(
+        rank=0,
+        witness=(CounterRow(op="linear", variant=CANDIDATE, layer=LAYERS[0], launches=4, rows=((4, 4),)),),
+        candidate=(),
+        declines=(),
+    )
+    still = ran(rank=1).model_copy(
+        update={
+            "witness": (*counted(CANDIDATE, [DECODE], LAYERS[:1]), *counted(CANDIDATE, [], LAYERS[1:])),
+            "candidate": counted(CANDIDATE, [DECODE], LAYERS[:1]),
+        }
+    )
+    normal = sample(planned, EngagedMeasure(tokens=16))
+    return [
+        (
+            "FL-01-never-ran_fail",
+            one(*both(INCUMBENT)),
+            "INVALID",
+            "rank 0, model.layers.1.mlp.experts: lna2 never ran",
+        ),
+        (
+            "FL-06-row-ceiling_fail",
+            one(ran(), fell_back(1, "rows-above-limit", [(20, 64)])),
+            "INVALID",
+            "rows-above-limit",
+        ),
+        (
+            "one-rank-falls-back_fail",
+            one(ran(), fell_back(1)),
+            "INVALID",
+            "rank 1, model.layers.1.mlp.experts: lna2 never ran 1..64 rows (lna2 declined other 64 times)",
+        ),
+        ("FL-03-decline-without-count_fail", one(ran(), ran(INCUMBENT, 1)), "INVALID", "no decline was counted"),
+        (
+            "one-layer-is-enough_fail",
+            one(ran(), skipped),
+            "INVALID",
+            "rank 1, model.layers.2.mlp.experts: lna2 never ran 1..64 rows (lna2 declined bits 64 times)",
+        ),
+        ("layer-stood-still_fail", one(ran(), still), "INVALID", "rank 1, model.layers.2.mlp.experts: lna2 never ran"),
+        ("counter-forged_fail", one(ran(), forged), "INVALID", "the witness counted lna2 0 times"),
+        ("candidate-does-not-count_fail", one(ran(), silent), "INVALID", "counted itself 0 times"),
+        ("candidate-counts-other-rows_fail", one(ran(), other_rows), "INVALID", "or other rows"),
+        ("decline-in-another-phase_fail", one(both_phases[0], wrong_phase), "INVALID", "undeclared, rows [20]"),
+        ("decline-for-another-reason_fail", one(both_phases[0], unnamed), "INVALID", "declined shape"),
+        (
+            "other-variant-on_fail",
+            given({}, SHARED, [(planned, normal.model_copy(update={"variant": "t0"}))]),
+            "INVALID",
+            "variant t0 was on",
+        ),
+        ("ran-everywhere_pass", one(*both()), "PASS", "every window"),
+        ("both-phases_pass", one(*both_phases), "PASS", "every window"),
+        (
+            "second-boot_pass",
+            given({}, SHARED, [(planned, normal)], [boot("desk", (0,)), boot("shared-a")]),
+            "PASS",
+            "every window",
+        ),
+        (
+            "incumbent-by-another-name_pass",
+            given({}, SHARED, [(planned, normal), _drawn("t0")]),
+            "PASS",
+            "every window",
+        ),
+        (
+            "incumbent-on-in-the-candidates-window_invalid",
+            given(
+                {}, SHARED, [(planned, normal.model_copy(update={"variant": INCUMBENT, "engagement": both(INCUMBENT)}))]
+            ),
+            "INVALID",
+            "variant incumbent was on",
+        ),
+        (
+            "unknown-parameter_invalid",
+            given({"rows": 4}, SHARED, [(planned, normal)]),
+            "INVALID",
+            "parameter rows",
+        ),
+        ("rank-missing_invalid", one(ran()), "INVALID", "rank 1 is missing"),
+        ("rank-of-nowhere_invalid", one(*both(), ran(rank=2)), "INVALID", "rank 2 is counted but not of the boot"),
+        ("rank-twice_invalid", one(*both(), ran(rank=1)), "INVALID", "ranks are counted twice"),
+        ("no-layer_invalid", one(dense, dense.model_copy(update={"rank": 1})), "INVALID", "no routed layer"),
+        ("only-controls_invalid", one(*both(), control=True), "INVALID", "no window that is no control"),
+        ("only-incumbent-expected_invalid", given({}, SHARED, [_incumbent_only()]), "INVALID", "ran a candidate"),
+        (
+            "not-measured_invalid",
+            given({}, SHARED, [(planned, normal), (_second(), None)]),
+            "INVALID",
+            "second: not measured",
+        ),
+        (
+            "measured-twice_invalid",
+            given({}, SHARED, [(planned, normal), (planned, normal)]),
+            "INVALID",
+            "measured 2 times",
+        ),
+        ("boot-unknown_invalid", given({}, SHARED, [(planned, normal)], []), "INVALID", "is not in the record"),
+        (
+            "boot-without-ranks_invalid",
+            given({}, SHARED, [(planned, normal)], [boot("shared-a", ())]),
+            "INVALID",
+            "names no rank",
+        ),
+        ("nothing-measured_invalid", given({}, SHARED, [(planned, None)]), "NOT_RUN", "no sample"),
+    ]
+
+
+def _drawn(incumbent: str) -> tuple[Any, Any]:
+    """A drawn window whose incumbent has a name of its own, and was drawn."""
+    planned = window("q1-b1", "shared-a", "engaged", "drawn", control=False)
+    expects = (planned.expects[0], planned.expects[1].model_copy(update={"variant": incumbent}))
+    planned = planned.model_copy(update={"expects": expects})
+    return planned, sample(planned, EngagedMeasure(tokens=16), incumbent)
+
+
+def _second() -> Any:
+    return window("second", "shared-a", "engaged")
+
+
+def _incumbent_only() -> tuple[Any, Any]:
+    planned = window("short", "shared-a", "engaged", "incumbent", control=False)
+    return planned, sample(planned, EngagedMeasure(tokens=16), INCUMBENT)
+
+
+def _shift(name: str, observed: tuple[str, ...], floor: str, **changes: Any) -> tuple[Any, Any]:
+    ranks = tuple(RankShift(rank=rank, observed=value) for rank, value in enumerate(observed))
+    planned = window(name, "forcing", name, arguments={"variant": "lna2-watermark"} if name == "watermark" else {})
+    engagement = both()
+    if name == "watermark":
+        engagement = tuple(
+            one.model_copy(
+                update={
+                    "witness": (*one.witness, *counted("lna2-watermark", [DECODE])),
+                    "candidate": (*one.candidate, *counted("lna2-watermark", [DECODE])),
+                }
+            )
+            for one in engagement
+        )
+    taken = sample(planned, ShiftMeasure(ranks=ranks, floor=floor), engagement=engagement)
+    return planned, taken.model_copy(update=changes)
+
+
+def watermark() -> list[Case]:
+    def one(observed: tuple[str, ...], floor: str = "1e-6", **parameters: str) -> GateInput:
+        return given(parameters, FORCING, [_shift("watermark", observed, floor)])
+
+    planned, taken = _shift("watermark", ("0.05", "0.05"), "1e-6")
+    return [
+        ("output-does-not-care_fail", one(("2e-6", "2e-6")), "FAIL", "rank 0 moved"),
+        ("rank-1-does-not-care_fail", one(("0.05", "3e-6")), "FAIL", "rank 1 moved"),
+        ("exactly-nothing_fail", one(("0", "0"), "0"), "FAIL", "rank 0 moved"),
+        ("inside-the-floor_fail", one(("0.05", "0.05"), "0.01"), "FAIL", "at least 0.1"),
+        ("rank-never-changed_fail", one(("0.05",)), "FAIL", "rank 1 was never changed"),
+        ("shows-on-every-rank_pass", one(("0.05", "0.04")), "PASS", "every rank"),
+        (
+            "beside-a-larger-boot_pass",
+            given({}, FORCING, [(planned, taken)], [boot("forcing"), boot("other", (0, 1, 2))]),
+            "PASS",
+            "every rank",
+        ),
+        (
+            "wrong-build-at-prefill-rows_invalid",
+            given({}, FORCING, [(planned, _wide(taken))]),
+            "INVALID",
+            "ran 65 rows",
+        ),
+        ("limits-of-the-order_pass", one(("0.05", "0.05"), "0.01", factor="4"), "PASS", "every rank"),
+        (
+            "wrong-build-never-ran_invalid",
+            given({}, FORCING, [(planned, taken.model_copy(update={"engagement": both()}))]),
+            "INVALID",
+            "lna2-watermark never ran",
+        ),
+        (
+            "ids-not-forced_invalid",
+            given({}, FORCING, [(planned, taken.model_copy(update={"faults": ("rank0/d1: not the forced ids",)}))]),
+            "INVALID",
+            "not the forced ids",
+        ),
+    ]
+
+
+def _wide(taken: Any) -> Any:
+    """The wrong build also ran rows that the right one declines."""
+    wide = tuple(
+        one.model_copy(
+            update={
+                "witness": (*one.witness, *counted("lna2-watermark", [WIDE])),
+                "candidate": (*one.candidate[:2], *counted("lna2-watermark", [DECODE, WIDE])),
+            }
+        )
+        for one in taken.engagement
+    )
+    return taken.model_copy(update={"engagement": wide})
+
+
+def perturbation() -> list[Case]:
+    def one(observed: tuple[str, ...], error: str | None = None, **parameters: Any) -> GateInput:
+        planned, taken = _shift("perturbation", observed, "1e-6")
+        ranks = tuple(
+            rank.model_copy(update={} if error is None else {"predicted": "0.03", "error": error})
+            for rank in taken.measure.ranks
+        )
+        measure = taken.measure.model_copy(update={"ranks": ranks})
+        return given(parameters, FORCING, [(planned, taken.model_copy(update={"measure": measure}))])
+
+    return [
+        ("ignored_fail", one(("1e-6", "1e-6")), "FAIL", "rank 0 moved"),
+        ("ignored-on-rank-1_fail", one(("0.03", "1e-6")), "FAIL", "rank 1 moved"),
+        ("FL-15-moves-otherwise_fail", one(("0.03", "0.03"), "0.7"), "FAIL", "prediction error"),
+        ("moves-as-predicted_pass", one(("0.03", "0.03"), "0.1", predicted=True), "PASS", "every rank"),
+        ("moves_pass", one(("0.03", "0.03")), "PASS", "every rank"),
+        ("no-prediction_invalid", one(("0.03", "0.03"), predicted=True), "INVALID", "no prediction"),
+        (
+            "candidate-never-ran_invalid",
+            _never_ran(_shift("perturbation", ("0.03", "0.03"), "0")),
+            "INVALID",
+            "never ran",
+        ),
+    ]
+
+
+def _never_ran(reading: tuple[Any, Any]) -> GateInput:
+    planned, taken = reading
+    return given({}, {planned.boot: "forcing"}, [(planned, taken.model_copy(update={"engagement": both(INCUMBENT)}))])
+
+
+def knock_out() -> list[Case]:
+    decline = window("knock-out-decline", "knock-out-decline", "knock-out-decline", "none")
+    zero = window("knock-out-zero", "knock-out-zero", "knock-out-zero", "none", arguments={"variant": CANDIDATE})
+    roles = {"knock-out-decline": "knock-out-decline", "knock-out-zero": "knock-out-zero"}
+    words = "carve strict 2: variant lna2 declined on rank 0: other"
+
+    def one(
+        reason: str = words,
+        observed: tuple[str, ...] = ("2.1", "1.9"),
+        *,
+        refused: bool = True,
+        engagement: tuple[Engagement, ...] | None = None,
+    ) -> GateInput:
+        refusal = RefusalMeasure(refused=refused, reason=reason, ranks=(0,))
+        ranks = tuple(RankShift(rank=rank, observed=value) for rank, value in enumerate(observed))
+        shift = ShiftMeasure(ranks=ranks, floor="0")
+        readings = [
+            (decline, sample(decline, refusal, engagement=() if refused else both(INCUMBENT))),
+            (zero, sample(zero, shift, INCUMBENT, engagement=engagement or both())),
+        ]
+        return given({}, roles, readings)
+
+    alone = one()
+    return [
+        ("SF-08-refusal-swallowed_fail", one("the boot was running", refused=False), "FAIL", "strict let a library"),
+        ("zeros-unnoticed_fail", one(observed=("0", "0")), "FAIL", "rank 0 moved"),
+        ("zeros-unnoticed-on-rank-1_fail", one(observed=("2.1", "0")), "FAIL", "rank 1 moved"),
+        ("both-noticed_pass", one(), "PASS", "noticed"),
+        ("port-was-taken_invalid", one("OSError: address already in use"), "INVALID", "for another reason"),
+        ("zeros-never-called_invalid", one(engagement=(ran(), ran(INCUMBENT, 1))), "INVALID", "rank 1 never called"),
+        (
+            "zeros-counted-but-never-called_invalid",
+            one(engagement=(ran(), ran(rank=1, rows=[]))),
+            "INVALID",
+            "rank 1 never",
+        ),
+        (
+            "one-knock-out-only_invalid",
+            given({}, roles, [(zero, alone.samples[1])]),
+            "INVALID",
+            "both knock-outs",
+        ),
+        ("decline-only_invalid", given({}, roles, [(decline, alone.samples[0])]), "INVALID", "both knock-outs"),
+    ]
+
+
+def parity() -> list[Case]:
+    def one(parameters: dict[str, Any] | None = None, **changes: Any) -> GateInput:
+        good = ParityCase(
+            id="k2-m4", rows=4, bits=2, relative_error="2e-3", norm_ratio="1.0002", finite=True, repeat_equal=True
+        )
+        other = good.model_copy(update={"id": "k3-m16", "rows": 16, "bits": 3})
+        planned = window("parity", "desk", "parity", "none")
+        measure = ParityMeasure(cases=(good, other.model_copy(update=changes)))
+        return given(parameters or {}, DESK, [(planned, sample(planned, measure, **NO_RANKS))])
+
+    nothing = one()
+    empty = nothing.samples[0].model_copy(update={"measure": ParityMeasure(cases=())})
+    return [
+        ("FL-12-half-of-k_fail", one(relative_error="0.67", norm_ratio="0.755"), "FAIL", "relative error 0.67"),
+        ("FL-17-norm-only_fail", one(norm_ratio="0.98"), "FAIL", "norm ratio 0.98"),
+        ("norm-too-large_fail", one(norm_ratio="1.02"), "FAIL", "norm ratio 1.02"),
+        ("FL-22-two-calls-two-outputs_fail", one(repeat_equal=False), "FAIL", "two outputs"),
+        ("not-finite_fail", one(finite=False), "FAIL", "not finite"),
+        ("FL-13-every-layer-declined_fail", one(declined="shape"), "FAIL", "declined shape"),
+        ("just-outside_fail", one(relative_error="2.1e-3"), "FAIL", "relative error"),
+        ("inside-the-limits_pass", one({"rows": [4, 16], "cases": 2}), "PASS", "every case"),
+        ("at-the-limits_pass", one(relative_error="2e-3", norm_ratio="0.99"), "PASS", "every case"),
+        ("allowed-decline_pass", one({"allowed_declines": ["bits"]}, declined="bits"), "PASS", "every case"),
+        ("SF-05-rows-untested_invalid", one({"rows": [4, 6, 16]}), "INVALID", "[6]"),
+        (
+            "rows-only-declined_invalid",
+            one({"rows": [16], "allowed_declines": ["bits"]}, declined="bits"),
+            "INVALID",
+            "[16]",
+        ),
+        ("too-few-cases_invalid", one({"cases": 3}), "INVALID", "2 cases ran"),
+        ("FL-09-no-case_invalid", given({}, DESK, [(nothing.windows[0], empty)]), "INVALID", "0 cases ran"),
+    ]
+
+
+def restore() -> list[Case]:
+    def one(
+        leftovers: tuple[str, ...] = (), kv: str = "396656", parameters: dict[str, Any] | None = None, **changes: Any
+    ) -> GateInput:
+        planned = window("restore", "desk", "restore", "none")
+        fields = (FieldPair(name="kv_tokens", requested="396656", resolved=kv),)
+        measure = RestoreMeasure(leftovers=leftovers, fields=fields)
+        records = [boot("desk", ()), boot("shared-a", **changes)]
+        taken = sample(planned, measure, INCUMBENT, **NO_RANKS)
+        return given(parameters or {}, DESK | SHARED, [(planned, taken)], records)
+
+    planned = one().windows[0]
+    return [
+        ("FL-10-another-plugin-came-back_fail", one(kv="395069"), "FAIL", "kv_tokens stood at 396656"),
+        ("port-still-taken_fail", one(("port 8011 is still taken",)), "FAIL", "port 8011"),
+        ("shared-memory-left_fail", _leftover(), "FAIL", "psm_1"),
+        ("nothing-left_pass", one(), "PASS", "nothing was left"),
+        ("named-exception_pass", one(kv="1", parameters={"ignored": ["kv_tokens"]}), "PASS", "nothing was left"),
+        ("not-looked_invalid", given({}, DESK, [(planned, None)]), "NOT_RUN", "no sample"),
+        ("fault_invalid", _faulty(one()), "INVALID", "could not look"),
+    ]
+
+
+def _leftover() -> GateInput:
+    planned = window("restore", "desk", "restore", "none")
+    taken = sample(planned, RestoreMeasure(leftovers=(), fields=()), INCUMBENT, **NO_RANKS)
+    return given({}, DESK | SHARED, [(planned, taken)], [boot("shared-a", leftovers=("/dev/shm/psm_1",))])
+
+
+def _faulty(whole: GateInput) -> GateInput:
+    taken = whole.samples[0].model_copy(update={"faults": ("could not look",)})
+    return whole.model_copy(update={"samples": (taken,)})

@@ -1,0 +1,317 @@
+"""Cases of the gates about what the engine answers: divergence, perplexity, needles, the KV window, endings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runner.gates.base import GateInput
+from runner.model.sample import (
+    DivergenceDocument,
+    DivergenceMeasure,
+    DocumentMeasure,
+    FinishMeasure,
+    KvMeasure,
+    NeedleMeasure,
+    NeedleTrial,
+    PerplexityMeasure,
+    StreamMeasure,
+)
+from tests.gates.build import CANDIDATE, DIGEST, INCUMBENT, WIDE, both, fell_back, given, ran, sample, window
+from tests.gates.cases_engine import Case
+
+FORCING = {"forcing": "forcing"}
+SHARED = {"shared-b": "shared"}
+ALONE = {"candidate-only": "candidate-only"}
+
+
+def kld() -> list[Case]:
+    own = window("kld-candidate", "forcing", "kld")
+    base = window("kld-incumbent", "forcing", "kld", "incumbent")
+    again = window("kld-again", "forcing", "kld", "incumbent")
+
+    def divergence(
+        mean: str, *, count: int = 20, reference: str = base.id, agree: int = 95, worst: str = "0.01"
+    ) -> Any:
+        documents = tuple(
+            DivergenceDocument(id=f"d{index}", positions=95, mean_kl=mean, max_kl=worst, top1_agree=agree)
+            for index in range(count)
+        )
+        return DivergenceMeasure(reference_window=reference, documents=documents)
+
+    def one(mean: str, floor: str = "1e-7", *, candidate: Any = own, **changes: Any) -> GateInput:
+        parameters = {"bound": "1e-3"} | changes.pop("parameters", {})
+        variant = changes.pop("variant", CANDIDATE)
+        readings = [
+            (base, sample(base, divergence("0"), INCUMBENT)),
+            (candidate, sample(candidate, divergence(mean, **changes), variant)),
+            (again, sample(again, divergence(floor), INCUMBENT)),
+        ]
+        return given(parameters, FORCING, readings)
+
+    rising = [f"{index + 1}e-4" for index in range(20)]
+    spread = divergence("0").model_copy(
+        update={
+            "documents": tuple(
+                document.model_copy(update={"mean_kl": mean})
+                for document, mean in zip(divergence("0").documents, rising, strict=True)
+            )
+        }
+    )
+    control = own.model_copy(update={"control": True})
+    no_candidate = given({"bound": "1e-3"}, FORCING, [(base, sample(base, divergence("0"), INCUMBENT))])
+    worse_half = given({"bound": "1e-3"}, FORCING, [(own, sample(own, spread))])
+    fell = sample(own, divergence("0"), engagement=(ran(), fell_back(1)))
+    return [
+        ("half-of-k_fail", one("0.8", agree=40), "FAIL", "mean KL up to 0.8"),
+        ("just-above-the-bound_fail", one("1.1e-3"), "FAIL", "mean KL"),
+        ("another-token-first_fail", one("1e-6", agree=90), "FAIL", "top-1 agrees"),
+        ("one-position-far-off_fail", one("1e-6", worst="2.5", parameters={"worst": "1"}), "FAIL", "KL of a position"),
+        ("worst-end-outside_fail", worse_half, "FAIL", "mean KL up to"),
+        ("incumbent-differs-from-itself_fail", one("1e-6", floor="2e-3"), "UNRESOLVED", "the incumbent differs"),
+        (
+            "inside-the-bounds_pass",
+            one("2e-6", parameters={"worst": "0.01"}),
+            "PASS",
+            "inside the bounds",
+            {"kld-candidate largest KL": "<= 0.01"},
+        ),
+        ("at-the-bound_pass", one("1e-3", floor="1e-3"), "PASS", "inside the bounds", {"kld-candidate largest KL": ""}),
+        ("SF-01-control-window_invalid", one("0", candidate=control), "INVALID", "a control window proves nothing"),
+        ("compared-with-itself_invalid", one("0", reference=own.id), "INVALID", "compared with itself"),
+        ("nineteen-documents_invalid", one("0", count=19), "INVALID", "19 documents"),
+        ("no-candidate_invalid", no_candidate, "INVALID", "no window of the candidate"),
+        ("one-rank-falls-back_invalid", given({"bound": "1"}, FORCING, [(own, fell)]), "INVALID", "rank 1"),
+        ("no-bound_invalid", given({}, FORCING, [(own, fell)]), "INVALID", "parameter bound"),
+    ]
+
+
+def _documents(nll: float, count: int, tokens: int, worse: int = 0, by: float = 0.0) -> PerplexityMeasure:
+    documents = tuple(
+        DocumentMeasure(
+            id=f"d{index:02d}",
+            language="en",
+            tokens=tokens,
+            nll=str(round(nll + (by if index < worse else 0.0), 6)),
+        )
+        for index in range(count)
+    )
+    return PerplexityMeasure(documents=documents, preemptions=0)
+
+
+def _perplexity(name: str, roles: dict[str, str]) -> list[Case]:
+    place = next(iter(roles))
+    base = window(f"{name}-incumbent", place, name, "incumbent")
+    own = window(f"{name}-candidate", place, name)
+    if name == "ppl-prefill":
+        own = own.model_copy(update={"control": True})
+    engagement = both() if name == "ppl-decode" else _prefilled()
+
+    def one(measure: PerplexityMeasure, **changes: Any) -> GateInput:
+        parameters = {"margin": "0.02"} | changes.pop("parameters", {})
+        first = changes.pop("incumbent", _documents(200, 24, 100))
+        readings = [
+            (base, sample(base, first, INCUMBENT)),
+            (own, sample(own, measure, **({"engagement": engagement} | changes))),
+        ]
+        return given(parameters, roles, readings)
+
+    same = _documents(200, 24, 100)
+    alone = sample(base, same, INCUMBENT)
+    other = same.model_copy(
+        update={"documents": (*same.documents[:-1], same.documents[0].model_copy(update={"id": "x"}))}
+    )
+    standing: dict[str, Any] = {"margin": "0.02", "perplexity": "7.5"}
+    failed = sample(own, same, engagement=engagement, faults=("d07: HTTP 500: out of memory",))
+    return [
+        ("FL-71-everything-worse_fail", one(_documents(203.9, 24, 100)), "FAIL", "half of the documents"),
+        ("FL-15-loops_fail", one(_documents(600, 24, 100)), "FAIL", "half of the documents"),
+        ("eight-of-24-worse_fail", one(_documents(200, 24, 100, 8, 4.0)), "UNRESOLVED", "the interval reaches"),
+        ("line-crossed_fail", one(same, parameters={"perplexity": "7.3"}), "FAIL", "the line 7.3"),
+        (
+            "standing-over-its-line_fail",
+            given(standing | {"perplexity": "7"}, roles, [(base, alone)]),
+            "FAIL",
+            "the line 7",
+        ),
+        ("no-worse_pass", one(_documents(201, 24, 100)), "PASS", "margin", {"perplexity": ""}),
+        ("at-the-margin_pass", one(_documents(202, 24, 100)), "PASS", "margin"),
+        ("seven-of-24-worse_pass", one(_documents(200, 24, 100, 6, 4.0)), "PASS", "margin"),
+        ("better_pass", one(_documents(150, 24, 100), parameters={"perplexity": "7.3"}), "PASS", "margin"),
+        (
+            "standing-alone_pass",
+            given(standing, roles, [(base, alone)]),
+            "PASS",
+            "line holds",
+            {"perplexity": "<= 7.5"},
+        ),
+        (
+            "no-line-and-no-candidate_invalid",
+            given({"margin": "0"}, roles, [(base, alone)]),
+            "INVALID",
+            "no perplexity line",
+        ),
+        (
+            "no-incumbent_invalid",
+            given(standing, roles, [(own, sample(own, same, engagement=engagement))]),
+            "INVALID",
+            "no window of the incumbent",
+        ),
+        ("other-documents_invalid", one(other), "INVALID", "other documents"),
+        ("other-tokens_invalid", one(_documents(200, 24, 101)), "INVALID", "other tokens"),
+        ("no-tokens_invalid", one(_documents(0, 24, 0), incumbent=_documents(0, 24, 0)), "INVALID", "other tokens"),
+        (
+            "nineteen-documents_invalid",
+            one(_documents(200, 19, 100), incumbent=_documents(200, 19, 100)),
+            "INVALID",
+            "19 documents",
+        ),
+        (
+            "FL-36-out-of-memory_invalid",
+            given({"margin": "0"}, roles, [(base, alone), (own, failed)]),
+            "INVALID",
+            "HTTP 500",
+        ),
+        ("FL-62-no-margin_invalid", given({}, roles, [(base, alone), (own, failed)]), "INVALID", "parameter margin"),
+        ("not-measured_invalid", given(standing, roles, [(base, alone), (own, None)]), "INVALID", "not measured"),
+    ]
+
+
+def _prefilled() -> tuple[Any, ...]:
+    """Whole documents in one step: the candidate declines, as declared, and the incumbent runs."""
+    return tuple(fell_back(rank, "rows-above-limit", [WIDE]) for rank in (0, 1))
+
+
+def ppl_prefill() -> list[Case]:
+    base = window("ppl-prefill-incumbent", "shared-b", "ppl-prefill", "incumbent")
+    same = _documents(200, 24, 100)
+    idle = sample(base, same, INCUMBENT, engagement=both(INCUMBENT, []))
+    armless = window("ppl-prefill", "shared-b", "ppl-prefill", "none")
+    standing: dict[str, Any] = {"margin": "0.02", "perplexity": "7.5"}
+    return [
+        *_perplexity("ppl-prefill", SHARED),
+        ("nothing-ran_invalid", given(standing, SHARED, [(base, idle)]), "INVALID", "nothing declared ran"),
+        ("no-arm_invalid", given(standing, SHARED, [(armless, sample(armless, same))]), "INVALID", "no candidate"),
+    ]
+
+
+def ppl_decode() -> list[Case]:
+    own = window("ppl-decode-candidate", "forcing", "ppl-decode")
+    base = window("ppl-decode-incumbent", "forcing", "ppl-decode", "incumbent")
+    same = _documents(200, 24, 100)
+
+    def one(**changes: Any) -> GateInput:
+        planned = own.model_copy(update=changes.pop("planned", {}))
+        readings = [(base, sample(base, same, INCUMBENT)), (planned, sample(planned, same, **changes))]
+        return given({"margin": "0.02"}, FORCING, readings)
+
+    prefill_only = tuple(fell_back(rank, "rows-below-limit") for rank in (0, 1))
+    return [
+        *_perplexity("ppl-decode", FORCING),
+        ("SF-01-prefill-only_invalid", one(engagement=_prefilled()), "INVALID", "lna2 never ran 1..64 rows"),
+        ("never-called-in-decode_invalid", one(engagement=prefill_only), "INVALID", "rows-below-limit"),
+        ("control-window_invalid", one(planned={"control": True}), "INVALID", "a control window proves nothing"),
+        ("other-boot_invalid", one(boot="shared-b-0000000a"), "INVALID", "left no record"),
+    ]
+
+
+def needle() -> list[Case]:
+    base = window("needle-incumbent", "shared-b", "needle", "incumbent")
+    own = window("needle-candidate", "shared-b", "needle")
+
+    def trials(missed: int, *, prompt_tokens: int = 1792, first: int = 0) -> NeedleMeasure:
+        return NeedleMeasure(
+            trials=tuple(
+                NeedleTrial(
+                    id=f"en-{depth:02d}",
+                    language="en",
+                    depth_percent=depth,
+                    prompt_tokens=prompt_tokens,
+                    found=not first <= index < first + missed,
+                )
+                for index, depth in enumerate(range(10, 90, 8))
+            )
+        )
+
+    def one(missed: NeedleMeasure, incumbent: NeedleMeasure | None = None, **changes: Any) -> GateInput:
+        parameters = changes.pop("parameters", {})
+        readings = [
+            (base, sample(base, incumbent or trials(0), INCUMBENT)),
+            (own, sample(own, missed, **changes)),
+        ]
+        return given(parameters, SHARED, readings)
+
+    alone = given({}, SHARED, [(base, sample(base, trials(0), INCUMBENT))])
+    blind = given({}, SHARED, [(base, sample(base, trials(5), INCUMBENT))])
+    nobody = given({}, SHARED, [(base, sample(base, NeedleMeasure(trials=()), INCUMBENT))])
+    return [
+        ("one-lost_fail", one(trials(1)), "FAIL", "lost: en-10"),
+        ("five-lost_fail", one(trials(5), parameters={"lost": 5}), "FAIL", "lost: en-10, en-18"),
+        ("lost-one-and-won-another_fail", one(trials(1, first=3), trials(1)), "FAIL", "lost: en-34"),
+        ("incumbent-is-blind_fail", one(trials(5), trials(5)), "UNRESOLVED", "the incumbent finds only 0.50"),
+        ("standing-is-blind_fail", blind, "FAIL", "finds 0.50"),
+        ("none-lost_pass", one(trials(0)), "PASS", "no needle was lost"),
+        ("none-lost-one-won_pass", one(trials(0), trials(1)), "PASS", "no needle was lost"),
+        ("incumbent-at-its-share_pass", one(trials(2), trials(2)), "PASS", "no needle was lost"),
+        ("one-allowed_pass", one(trials(1), parameters={"lost": 1}), "PASS", "no needle was lost"),
+        ("standing-finds-them_pass", alone, "PASS", "finds 1.00"),
+        ("FL-58-error-chunk_invalid", one(trials(0), faults=("en-10: HTTP 200: error",)), "INVALID", "en-10"),
+        ("shorter-haystack_invalid", one(trials(0, prompt_tokens=300)), "INVALID", "other needles"),
+        ("nobody-asked_invalid", nobody, "INVALID", "no needle was hidden"),
+    ]
+
+
+def kv_window() -> list[Case]:
+    def one(roles: dict[str, str] = ALONE, arm: str = "candidate", **changes: Any) -> GateInput:
+        parameters = changes.pop("parameters", {})
+        planned = window("kv-window", next(iter(roles)), "kv-window", arm)
+        measure = KvMeasure(
+            max_model_len=2048, pool_tokens=4096, filled_tokens=2048, preemptions=0, beyond_limit_status=400
+        ).model_copy(update=changes)
+        variant = CANDIDATE if arm == "candidate" else INCUMBENT
+        return given(parameters, roles, [(planned, sample(planned, measure, variant))])
+
+    return [
+        ("not-filled_fail", one(filled_tokens=2047), "FAIL", "2047 tokens were held"),
+        ("window-has-no-end_fail", one(beyond_limit_status=200), "FAIL", "HTTP 200"),
+        ("FL-31-pool-too-small_fail", one(pool_tokens=1024), "FAIL", "the pool holds 1024"),
+        ("FL-33-pool-below-the-order_fail", one(parameters={"pool_tokens": 5000}), "FAIL", "the pool holds 4096"),
+        ("preempted_fail", one(preemptions=1), "FAIL", "1 preemptions"),
+        ("no-window_fail", one(max_model_len=0), "FAIL", "the window is 0"),
+        ("filled_pass", one(parameters={"pool_tokens": 4096}), "PASS", "was filled"),
+        ("pool-of-one-window_pass", one(pool_tokens=2048), "PASS", "was filled"),
+        ("standing_pass", one({"shared-a": "shared"}, "incumbent"), "PASS", "was filled"),
+        ("beside-the-incumbent_invalid", one({"shared-a": "shared"}), "INVALID", "candidate-only boot"),
+    ]
+
+
+def finish() -> list[Case]:
+    def one(reason: str = "stop", tokens: int = 40, count: int = 6, **changes: Any) -> GateInput:
+        parameters = changes.pop("parameters", {})
+        texts = tuple(
+            StreamMeasure(
+                id=f"en-{index}",
+                language="en",
+                prompt_digest=DIGEST,
+                completion_tokens=tokens if index == 0 else 40,
+                ttft_ns=1,
+                decode_ns=1,
+                inter_token_ns=(1, 1, 1),
+                finish_reason=reason if index == 0 else "stop",
+            )
+            for index in range(count)
+        )
+        planned = window("finish", "candidate-only", "finish")
+        return given(parameters, ALONE, [(planned, sample(planned, FinishMeasure(texts=texts), **changes))])
+
+    return [
+        ("FL-28-aborted_fail", one("abort"), "FAIL", "finished by 'abort'"),
+        ("FL-64-out-of-budget_fail", one("length", parameters={"stopped": "1"}), "FAIL", "0.83 of the texts"),
+        ("empty-text_fail", one(tokens=0), "FAIL", "0 tokens"),
+        ("too-short_fail", one(tokens=9, parameters={"tokens": 10}), "FAIL", "9 tokens"),
+        ("no-text_fail", one(count=0), "FAIL", "no text"),
+        ("length-forbidden_fail", one("length", parameters={"allowed": ["stop"]}), "FAIL", "'length'"),
+        ("all-stop_pass", one(parameters={"stopped": "1", "tokens": 40}), "PASS", "ended as allowed"),
+        ("one-at-its-budget_pass", one("length", 1), "PASS", "ended as allowed"),
+        ("stream-broke-off_invalid", one(faults=("en-3: the stream broke off",)), "INVALID", "broke off"),
+        ("other-boot_invalid", one(boot="shared-a-00000001"), "INVALID", "left no record"),
+    ]

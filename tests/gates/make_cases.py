@@ -1,0 +1,65 @@
+"""Write every gate case as data: ``python -m tests.gates.make_cases [FOLDER]``. The tests read what is committed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import yaml
+
+from runner.gates.base import GateInput
+from tests.gates import cases_engine, cases_quality, cases_speed
+
+FOLDER = Path(__file__).resolve().parent
+CASES = {
+    "pack": cases_engine.pack,
+    "resolved": cases_engine.resolved,
+    "engaged": cases_engine.engaged,
+    "perturbation": cases_engine.perturbation,
+    "watermark": cases_engine.watermark,
+    "knock-out": cases_engine.knock_out,
+    "parity": cases_engine.parity,
+    "kld": cases_quality.kld,
+    "ppl-prefill": cases_quality.ppl_prefill,
+    "ppl-decode": cases_quality.ppl_decode,
+    "speed": cases_speed.speed,
+    "needle": cases_quality.needle,
+    "kv-window": cases_quality.kv_window,
+    "finish": cases_quality.finish,
+    "restore": cases_engine.restore,
+}
+
+
+def text_of(given: GateInput) -> str:
+    """JSON with one window, sample or boot a line, so that two cases can be compared by eye and by diff."""
+    lines = ["{"]
+    data = given.model_dump(mode="json", exclude_defaults=True)
+    for sample, dumped in zip(given.samples, data["samples"], strict=True):
+        dumped["measure"] = {"kind": sample.measure.kind} | dumped["measure"]
+    for name, value in data.items():
+        comma = "" if name == list(data)[-1] else ","
+        if isinstance(value, list) and value:
+            items = ",\n  ".join(json.dumps(item, ensure_ascii=False) for item in value)
+            lines.append(f" {json.dumps(name)}: [\n  {items}\n ]{comma}")
+        else:
+            lines.append(f" {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}{comma}")
+    return "\n".join([*lines, "}", ""])
+
+
+def main(root: Path) -> None:
+    """Replace all case folders under ``root``."""
+    for gate, make in CASES.items():
+        shutil.rmtree(root / gate, ignore_errors=True)
+        for name, given, status, words, *figures in make():
+            folder = root / gate / name
+            folder.mkdir(parents=True)
+            (folder / "input.json").write_text(text_of(given))
+            expected: dict[str, object] = {"status": status, "reason": words}
+            expected |= {"figures": figures[0]} if figures else {}
+            (folder / "expect.yaml").write_text(yaml.safe_dump(expected, allow_unicode=True))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)

@@ -1,0 +1,72 @@
+"""Every gate against its cases. A case is a folder; nothing here knows a single one of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runner.errors import EvidenceError
+from runner.gates import registry, selftest
+from runner.gates.base import Gate, GateInput
+from runner.model.verdict import Status
+
+FOLDER = Path(__file__).resolve().parent
+CASES = sorted(path.parent for path in FOLDER.glob("*/*/input.json"))
+
+
+def name_of(case: Path) -> str:
+    return f"{case.parent.name}/{case.name}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_case(case: Path) -> None:
+    expected = yaml.safe_load((case / "expect.yaml").read_text(encoding="utf-8"))
+    verdict = registry.gate(case.parent.name, 1).judge(
+        GateInput.model_validate_json((case / "input.json").read_bytes())
+    )
+    assert verdict.status == expected["status"], verdict.reasons
+    assert any(expected["reason"] in reason for reason in verdict.reasons), verdict.reasons
+    limits = {figure.name: figure.limit for figure in verdict.figures}
+    assert limits.items() >= expected.get("figures", {}).items()
+    ending = case.name.rpartition("_")[2]
+    assert (verdict.status is Status.PASS) == (ending == "pass")
+    assert ending != "invalid" or verdict.status in (Status.INVALID, Status.NOT_RUN)
+
+
+@pytest.mark.parametrize("gate", registry.all_gates(), ids=lambda gate: gate.NAME)
+def test_every_gate_brings_its_cases(gate: Gate) -> None:
+    endings = [case.name.rpartition("_")[2] for case in CASES if case.parent.name == gate.NAME]
+    assert endings.count("fail") >= 3
+    assert endings.count("pass") >= 1
+    assert endings.count("invalid") >= 1
+
+
+@pytest.mark.parametrize("gate", registry.all_gates(), ids=lambda gate: gate.NAME)
+def test_the_self_test_feeds_a_case_that_is_not_passed(gate: Gate) -> None:
+    told = selftest.run(gate, FOLDER)
+    assert told.case.endswith("_fail")
+    assert told.status is not Status.PASS
+
+
+def test_a_gate_without_a_case_cannot_be_self_tested(tmp_path: Path) -> None:
+    gate = registry.all_gates()[0]
+    with pytest.raises(EvidenceError, match="no case that must fail"):
+        selftest.run(gate, tmp_path)
+    broken = tmp_path / gate.NAME / "torn_fail"
+    broken.mkdir(parents=True)
+    (broken / "input.json").write_text("{")
+    with pytest.raises(EvidenceError, match="cannot be read"):
+        selftest.run(gate, tmp_path)
+
+
+def test_the_committed_cases_are_what_the_script_writes(tmp_path: Path) -> None:
+    root = FOLDER.parent.parent
+    subprocess.run([sys.executable, "-m", "tests.gates.make_cases", str(tmp_path)], cwd=root, check=True, timeout=120)
+    written = sorted(path.relative_to(tmp_path) for path in tmp_path.glob("*/*/*"))
+    committed = sorted(path.relative_to(FOLDER) for path in FOLDER.glob("*/*/*") if path.is_file())
+    assert written == committed
+    assert [path for path in written if (tmp_path / path).read_bytes() != (FOLDER / path).read_bytes()] == []
