@@ -33,7 +33,8 @@ def runnable(file: OrderFile) -> KernelOrder | GateOrder:
 def layout_of(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Layout:
     """The order on its seat."""
     candidate = order.candidate if isinstance(order, KernelOrder) else None
-    return Layout(order.target, manifest, candidate, order.primary)
+    watermarked = any(request.name == "watermark" for request in order.gates)
+    return Layout(order.target, manifest, candidate, order.primary, watermarked)
 
 
 def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, str], seed_commitment: str) -> Plan:

@@ -39,6 +39,8 @@ class Layout:
     candidate: Candidate | None
     """None for a ``gate`` order: both arms are the incumbent."""
     primary: Primary | None
+    watermarked: bool = False
+    """The order has the gate that needs the deliberately wrong build."""
 
     @property
     def incumbent(self) -> str:
@@ -68,7 +70,7 @@ class Layout:
         elif name in (FORCING, ONE_ROW):
             role = "forcing" if name == FORCING else "one-row"
             arguments = FORCING_ARGUMENTS if name == FORCING else ONE_ROW_ARGUMENTS
-            libraries = (*libraries, self.watermark) if self.candidate and name == FORCING else libraries
+            libraries = (*libraries, self.watermark) if self.watermarked and name == FORCING else libraries
         elif name == KNOCK_OUTS[0]:
             role, strict = "knock-out-decline", 2
         else:
