@@ -22,6 +22,7 @@ from runner.model.run import Cost, Intent, RunRecord, SelfTest
 from runner.model.sample import Engagement, Sample, SpeedMeasure
 from runner.model.verdict import Figure, Status, Verdict
 from runner.report import write_folder
+from runner.verify import Verification, verify
 
 SEED = bytes(range(32))
 LAYERS = ("model.layers.1.mlp.experts", "model.layers.2.mlp.experts")
@@ -295,3 +296,9 @@ def publish(workspace: Path, key: PrivateKey, run: Run, scratch: Path) -> Path:
     record = run.record.model_copy(update={"intent_digest": announce(workspace, run, key)})
     evidence = run.write_evidence(scratch / record.run)
     return write_folder(record, key, evidence, workspace / "reports" / record.plan.order / record.run)
+
+
+def check(folder: Path, *, deep: bool = False) -> Verification:
+    """Verify inside the folder's workspace."""
+    workspace = folder.parents[2]
+    return verify(folder, trust_of(workspace), workspace, deep=deep)
