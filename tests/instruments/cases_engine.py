@@ -39,6 +39,7 @@ def shift(name: str) -> Callable[[], list[Case]]:
                 planned,
                 "1 changes predicted for 2",
             ),
+            ("prediction-is-text_fail", one(facts={"predicted": {"1": "far"}}), planned, "0 changes predicted for 2"),
             ("rank-never-changed_fail", one(rank1=()), planned, "rank1/en-1: never asked"),
             ("no-floor_fail", one(repeat=()), planned, "repeat/en-1: never asked"),
             ("ids-not-forced_fail", [wrong.model_copy(update={"exchanges": unforced})], planned, "not the forced ids"),
@@ -109,7 +110,9 @@ def engaged() -> list[Case]:
     planned = window("engaged")
     good = exchange("en-1", {"choices": [{"text": "x"}], "usage": {"completion_tokens": 16}})
     empty = exchange("en-1", {"choices": [{"text": ""}]})
+    page = exchange("en-2", "<html>", 502)
     return [
+        ("no-json_fail", [evidence(planned, [good, page])], planned, "en-2: HTTP 502"),
         ("sixteen-tokens_pass", [evidence(planned, [good])], planned, None),
         ("nothing-asked_fail", [evidence(planned)], planned, "no token"),
         ("no-usage_fail", [evidence(planned, [empty])], planned, "no token"),

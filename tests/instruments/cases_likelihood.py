@@ -58,6 +58,7 @@ def ppl_prefill() -> list[Case]:
         ),
         ("no-choices_fail", one(scored("en-1"), scored("ja-1", body={"choices": []})), planned, "HTTP 200"),
         ("body-is-text_fail", one(scored("en-1"), scored("ja-1", body="<html>")), planned, "<html>"),
+        ("answer-with-500_fail", one(scored("en-1"), scored("ja-1", status=500)), planned, "ja-1: HTTP 500"),
         ("never-asked_fail", one(scored("en-1")), planned, "ja-1: never asked"),
         ("nothing-scored_fail", one(material={"texts": {}}), planned, "no document was scored"),
         (
@@ -73,7 +74,7 @@ def forced(name: str, logprobs: Sequence[float] = (-1.5, -0.25), **changes: Any)
     """Forced decode of [1, 2, 3]."""
     tops = changes.pop("tops", None)
     found = {"token_logprobs": list(logprobs), "top_logprobs": tops}
-    choice = {"token_ids": changes.pop("ids", [2, 3]), "logprobs": changes.pop("logprobs", found), "text": "x"}
+    choice = {"token_ids": changes.pop("ids", [2, 3]), "logprobs": changes.pop("found", found), "text": "x"}
     return exchange(name, changes.pop("body", {"choices": [choice]}), **changes)
 
 
@@ -94,7 +95,7 @@ def ppl_decode() -> list[Case]:
         ("ids-not-forced_fail", one(forced("en-1"), forced("ja-1", ids=[2, 9])), planned, "not the forced ids"),
         ("processor-ignored_fail", one(forced("en-1"), forced("ja-1", ids=None)), planned, "not the forced ids"),
         ("logprobs-short_fail", one(forced("en-1"), forced("ja-1", (-1.0,))), planned, "token_logprobs are missing"),
-        ("no-logprobs_fail", one(forced("en-1"), forced("ja-1", logprobs={})), planned, "token_logprobs are missing"),
+        ("no-logprobs_fail", one(forced("en-1"), forced("ja-1", found={})), planned, "token_logprobs are missing"),
         (
             "preempted_fail",
             one(forced("en-1"), forced("ja-1"), metrics_after=metrics(100, 1.0, 4)),

@@ -46,6 +46,14 @@ def speed() -> list[Case]:
         standard = {"material": texts(*names), "metrics_after": metrics(100 + tokens, 1.0 + seconds, 2)}
         return [evidence(of, exchanges or [stream(name) for name in names], **(standard | parts))]
 
+    idle = counters(5).model_copy(update={"witness": (), "candidate": ()})
+
+    def declining(before: int, after: int) -> dict[str, Any]:
+        return {
+            "counters_before": (counters(5, declines=before),),
+            "counters_after": (counters(9, declines=after),),
+        }
+
     broken = stream("ja-1", extra=['{"error": {"message": "out of memory"}}'])
     return [
         ("two-languages_pass", one(), planned, None),
@@ -127,6 +135,19 @@ def speed() -> list[Case]:
         ("rank-lost_fail", one(counters_after=()), planned, "rank 0: counters were read only once"),
         ("rank-restarted_fail", one(counters_after=(counters(9, pid=8),)), planned, "process 7 became 8"),
         ("counter-ran-backwards_fail", one(counters_after=(counters(3),)), planned, "ran backwards"),
+        ("nothing-sent_fail", [evidence(planned, material={"texts": {}})], planned, "no completion"),
+        ("no-time-passed_pass", one(*(stream(name, done_ns=0) for name in names)), planned, None),
+        (
+            "streams-is-text_fail",
+            one(),
+            window("speed", arguments={"streams": "two"}),
+            "streams must be a whole number",
+        ),
+        ("variant-first-seen-inside_pass", one(counters_before=(idle,)), planned, None),
+        ("counter-vanished_fail", one(counters_after=(idle,)), planned, "ran backwards"),
+        ("declines-before-and-after_pass", one(**declining(1, 3)), planned, None),
+        ("declines-unchanged_pass", one(**declining(2, 2)), planned, None),
+        ("declines-vanished_fail", one(**declining(2, 0)), planned, "ran backwards"),
         ("no-material_fail", one(material={}), planned, "lacks what this instrument reads"),
         *_machine(planned, one),
     ]
