@@ -153,9 +153,9 @@ class Watchdog:
                 scanned = time.monotonic()
 
     def alive(self) -> list[int]:
-        """Our descendants that still run."""
+        """Our descendants that still run. One reading can miss a process whose parent is just ending: none means twice."""
         self.reap()
-        return descendants(os.getpid())
+        return descendants(os.getpid()) or descendants(os.getpid())
 
     def end(self, grace: float) -> list[str]:
         """SIGTERM to the command, ``grace`` seconds for the whole tree, then SIGKILL; the processes that needed it."""

@@ -29,17 +29,13 @@ QUALITY = """  - {name: kld, parameters: {bound: 0.001}, windows: {documents: 20
 """
 
 
-def kernel_order(
-    variant: str = "lna2", *, seat: str = "fake", strict: int = 0, gates: str = QUALITY, tokens: int = 8
-) -> str:
-    """A kernel order with the gates ``resolved``, ``engaged``, ``speed`` and ``restore`` around ``gates``."""
+def kernel_order(variant: str = "lna2", *, seat: str = "fake", strict: int = 0, gates: str = QUALITY) -> str:
+    """A kernel order without a speed metric: ``resolved``, ``engaged``, ``gates`` and ``restore``."""
     return (
         HEAD.format(name=f"small-{variant}", kind="kernel", seat=seat)
         + CANDIDATE.format(variant=variant, strict=strict)
-        + PRIMARY.format(margin="0.05", pairs=6, tokens=tokens)
         + "gates:\n  - name: resolved\n  - name: engaged\n"
         + gates
-        + SPEED
         + "  - name: restore\n"
     )
 

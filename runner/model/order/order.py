@@ -71,7 +71,8 @@ class KernelOrder(WorkOrder):
     kind: Literal["kernel"]
     target: Target
     candidate: Candidate
-    primary: Primary
+    primary: Primary | None = None
+    """Absent where the order asks for correctness alone."""
 
 
 class GateOrder(WorkOrder):
