@@ -1,0 +1,61 @@
+"""Readings that need no engine: the pack on disk, and a variant's parity at the desk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pydantic import JsonValue
+
+from recipe.pack import inspect
+from runner.clock import now
+from runner.model.evidence import Call, Evidence
+from runner.paths import source_root
+from serve.adapters.packs import pack_folder
+from serve.client.context import WindowContext
+
+
+def parity(context: WindowContext) -> Evidence:
+    """Argument ``variant``: whose library the desk compares with the reference; the rest goes to the desk as it is."""
+    arguments = dict(context.window.arguments)
+    at_ns = time.monotonic_ns()
+
+    def collect() -> dict[str, JsonValue]:
+        (answer,) = context.boot.call("parity", arguments)
+        return {"cases": answer["cases"]}
+
+    call = Call(method="parity", arguments=arguments, results=(), at_ns=at_ns)
+    return _record(context, collect, calls=(call,))
+
+
+def pack(context: WindowContext) -> Evidence:
+    """Digests, closure and census of the pack that the seat serves."""
+
+    def collect() -> dict[str, JsonValue]:
+        found, faults = inspect(pack_folder(context.manifest, source_root() / context.manifest.pack))
+        return {
+            "header_digest": found.header_digest(),
+            "payload_digest": found.payload_digest(),
+            "faults": [" ".join(str(fault).split()) for fault in faults],
+        }
+
+    return _record(context, collect)
+
+
+def _record(
+    context: WindowContext, collect: Callable[[], dict[str, JsonValue]], calls: tuple[Call, ...] = ()
+) -> Evidence:
+    opened_at = now()
+    opened_ns = time.monotonic_ns()
+    facts = collect()
+    return Evidence(
+        window=context.window.id,
+        boot=context.boot.record.id,
+        instrument=context.window.instrument,
+        variant=context.variant,
+        opened_at=opened_at,
+        opened_ns=opened_ns,
+        closed_ns=time.monotonic_ns(),
+        calls=calls,
+        facts=facts,
+    )
