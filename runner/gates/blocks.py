@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import log
 
 from runner.gates.common import Reading
-from runner.gates.engagement import INCUMBENT
+from runner.gates.engagement import incumbent_of
 from runner.model.sample import SpeedMeasure
 from runner.stats import log_ratio
 
@@ -63,13 +63,12 @@ def blocks_of(readings: Iterable[Reading]) -> list[Block]:
     Where both arms are one variant (A/A), the outer blocks of a quad stand for the candidate: ABBA with equal arms.
     """
     drawn = [one for one in readings if one.window.arm == "drawn"]
-    variants = {one.sample.variant for one in drawn}
-    same = len(variants) == 1
+    same = len({one.sample.variant for one in drawn}) == 1
     blocks = []
     for one in drawn:
         position = one.window.arguments.get("block")
         place = position if isinstance(position, int) else -1
-        candidate = place in (0, 3) if same else one.sample.variant != incumbent_of(variants)
+        candidate = place in (0, 3) if same else one.sample.variant != incumbent_of(one.window)
         blocks.append(Block(one, str(one.window.arguments.get("quad", "")), place, candidate))
     return blocks
 
@@ -79,16 +78,9 @@ def one_variant(blocks: Iterable[Block]) -> bool:
     return len({block.reading.sample.variant for block in blocks}) == 1
 
 
-def incumbent_of(variants: Iterable[str]) -> str:
-    """The incumbent among the variants of drawn blocks; where none bears that name there is none."""
-    return INCUMBENT if INCUMBENT in variants else ""
-
-
 def pairs_of(blocks: Sequence[Block], metric: str) -> tuple[list[Pair], list[str]]:
     """One pair for each quad, and what keeps quads from being pairs."""
     faults: list[str] = []
-    if len({block.reading.sample.variant for block in blocks}) > 2:
-        faults.append("more than two variants were drawn")
     quads: dict[str, list[Block]] = {}
     for block in blocks:
         quads.setdefault(block.quad, []).append(block)
@@ -130,10 +122,10 @@ def _pair(blocks: Sequence[Block], metric: str) -> Pair:
     )
 
 
-def shared_rates(blocks: Iterable[Block], metric: str, *, candidate: bool) -> dict[str, list[float]]:
-    """Rates of one arm's blocks by boot."""
+def candidate_rates(blocks: Iterable[Block], metric: str) -> dict[str, list[float]]:
+    """Rates of the candidate's blocks by boot."""
     rates: dict[str, list[float]] = {}
     for block in blocks:
-        if block.candidate == candidate:
+        if block.candidate:
             rates.setdefault(block.reading.sample.boot, []).append(block.rate(metric))
     return rates

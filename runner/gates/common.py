@@ -90,8 +90,8 @@ def decide(parameters: type[P], kinds: tuple[type[Record], ...], given: GateInpu
     layers = routed_layers(given.samples)
     for reading in readings:
         faults += sample_faults(reading.sample, reading.window, given, layers)
-    if faults or not readings:
-        return invalid(*faults) if faults else invalid("the gate reads no window")
+    if faults:
+        return invalid(*faults)
     return then(wanted, tuple(readings), given)
 
 
@@ -143,8 +143,7 @@ def _stray(given: GateInput) -> list[str]:
 
 
 def _unplanned(given: GateInput) -> list[str]:
-    """Samples of boots that the plan does not name, or of another boot than the window's."""
-    planned = {boot.id for boot in given.planned_boots}
+    """Samples of boots without a record, or of another boot than the one planned for the window."""
     windows = {window.id: window for window in given.windows}
     boots = {boot.id: boot for boot in given.boots}
     faults = []
@@ -152,8 +151,8 @@ def _unplanned(given: GateInput) -> list[str]:
         window, boot = windows.get(sample.window), boots.get(sample.boot)
         if window is None or on_desk(given, window):
             continue
-        if boot is None or boot.planned not in planned:
-            faults.append(f"{window.id}: boot {sample.boot} is not in the plan")
+        if boot is None:
+            faults.append(f"{window.id}: boot {sample.boot} left no record")
         elif boot.planned != window.boot:
             faults.append(f"{window.id}: measured in boot {boot.planned}, planned was {window.boot}")
     return faults

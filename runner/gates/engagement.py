@@ -54,14 +54,19 @@ def declared(window: PlannedWindow, sample: Sample) -> tuple[tuple[Expectation, 
     """
     expects = window.expects
     own = {expectation.variant for expectation in expects if expectation.decline is None}
-    incumbent = next((one.variant for one in expects if one.decline is not None), INCUMBENT)
-    if window.arm == "drawn" and sample.variant == incumbent and sample.variant not in own:
+    incumbent = incumbent_of(window)
+    if window.arm == "drawn" and sample.variant == incumbent:
         return (Expectation(variant=incumbent, rows_min=ANY_ROWS[0], rows_max=ANY_ROWS[1]),), ""
     fault = f"variant {sample.variant} was on, declared was {', '.join(sorted(own))}"
     other = window.arguments.get("variant")
-    if isinstance(other, str) and other not in own:
+    if isinstance(other, str):
         expects += tuple(one.model_copy(update={"variant": other}) for one in expects if one.decline is None)
     return expects, fault if own and sample.variant not in own else ""
+
+
+def incumbent_of(window: PlannedWindow) -> str:
+    """The incumbent's name: who runs the rows that the candidate declines."""
+    return next((one.variant for one in window.expects if one.decline is not None), INCUMBENT)
 
 
 def _rank_faults(sample: Sample, boot: BootRecord) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from runner.gates.base import GateInput, GateParameters, Limit
-from runner.gates.blocks import Block, Pair, blocks_of, one_variant, pairs_of, rate, shared_rates
+from runner.gates.blocks import Block, Pair, blocks_of, candidate_rates, one_variant, pairs_of, rate
 from runner.gates.common import Decision, Reading, decide, figure, invalid, verdict
 from runner.model.sample import SpeedMeasure
 from runner.model.verdict import Figure, Status, Verdict
@@ -56,7 +56,7 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
         return control
     comparison = compare([pair.value for pair in whole], float(wanted.margin))
     floor = float(wanted.a_a_half_width) if wanted.a_a_half_width is not None else _floor(whole)
-    slow = tail(shared_rates(blocks, wanted.metric, candidate=True), float(wanted.tail or 0))
+    slow = tail(candidate_rates(blocks, wanted.metric), float(wanted.tail or 0))
     figures = (*_figures(wanted, comparison, floor, slow, len(pairs)), *control)
     equal = one_variant(blocks)
     lost = len(pairs) - len(whole)
@@ -84,7 +84,7 @@ def _answer(
     if equal:
         status = {"SAME": Status.PASS, "UNRESOLVED": Status.UNRESOLVED}.get(comparison.outcome, Status.FAIL)
         return Decision(status, (f"equal arms: {reason}",), figures)
-    if wanted.tail is not None and slow.slow_boots:
+    if slow.slow_boots:
         return Decision(
             Status.FAIL, (f"slow boots: {', '.join(slow.slow_boots)} ({slow.slowest:.3f})", reason), figures
         )
@@ -122,26 +122,19 @@ def _control(
     if one_variant(blocks):
         return ()  # both arms are the same: an A/A plan has nothing beside it
     shared = [block for block in blocks if not block.candidate]
-    boots = {block.reading.sample.boot for block in blocks}
+    if len({block.reading.sample.boot for block in blocks}) < 2:
+        return invalid("block pairing needs at least two shared boots")
     roles = {boot.id: boot.role for boot in given.planned_boots}
-    if any(roles.get(block.reading.window.boot) == "shared" for block in blocks):
-        if len(boots) < 2:
-            return invalid("block pairing needs at least two shared boots")
-        alone = [
-            rate(reading, wanted.metric)
-            for reading in readings
-            if reading.window.arm == "incumbent" and roles.get(reading.window.boot) == "incumbent-only"
-        ]
-        if not alone or not all(value > 0 for value in alone):
-            return invalid("no incumbent-only boot to compare the shared incumbent with")
-        ahead = log_ratio(alone, [block.rate(wanted.metric) for block in shared])
-        if ahead > float(wanted.boot_to_boot):
-            return invalid(
-                f"the incumbent alone is faster than beside the candidate by {ahead:+.4f}, the seat's spread between "
-                f"boots is {wanted.boot_to_boot}"
-            )
-        return (figure("incumbent alone over shared", ahead, unit="log-ratio", limit=f"<= {wanted.boot_to_boot}"),)
-    return ()
+    alone = [rate(one, wanted.metric) for one in readings if roles.get(one.window.boot) == "incumbent-only"]
+    if not alone or not all(value > 0 for value in alone):
+        return invalid("no incumbent-only boot to compare the shared incumbent with")
+    ahead = log_ratio(alone, [block.rate(wanted.metric) for block in shared])
+    if ahead > float(wanted.boot_to_boot):
+        return invalid(
+            f"the incumbent alone is faster than beside the candidate by {ahead:+.4f}, the seat's spread between boots "
+            f"is {wanted.boot_to_boot}"
+        )
+    return (figure("incumbent alone over shared", ahead, unit="log-ratio", limit=f"<= {wanted.boot_to_boot}"),)
 
 
 def _figures(

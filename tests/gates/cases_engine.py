@@ -36,11 +36,11 @@ from tests.gates.build import (
     window,
 )
 
-Case = tuple[str, GateInput, str, str]
-"""(folder, input, expected status, words the reasons must hold)."""
+Case = tuple[str, GateInput, str, str] | tuple[str, GateInput, str, str, dict[str, str]]
+"""(folder, input, expected status, words the reasons must hold, limits that figures must show)."""
 DESK = {"desk": "desk"}
 FORCING = {"forcing": "forcing"}
-SHARED = {"shared-a": "shared"}
+SHARED = {"shared-a": "shared", "desk": "desk"}
 NO_RANKS: dict[str, Any] = {"engagement": ()}
 
 
@@ -57,6 +57,7 @@ def pack() -> list[Case]:
         ("FL-38-nothing-was-dropped_fail", one(("mtp.fc.weight should be absent",)), "FAIL", "should be absent"),
         ("other-payload_fail", one(payload_digest="c" * 64), "FAIL", "payload digest"),
         ("other-headers_fail", one(header_digest="c" * 64), "FAIL", "header digest"),
+        ("no-digest-fixed_pass", one(), "PASS", "closed"),
         ("whole_pass", one(header_digest=DIGEST, payload_digest="b" * 64), "PASS", "closed"),
         ("sample-of-another-kind_invalid", wrong_kind, "INVALID", "kind engaged"),
         ("no-evidence-named_invalid", given({}, DESK, [_bare(one())]), "INVALID", "no evidence"),
@@ -75,6 +76,7 @@ def resolved() -> list[Case]:
 
     asked = {"max_model_len": 2048, "dtype": "float32"}
     refused = boot("knock-out-decline", ended="refused", resolved={})
+    died = refused.model_copy(update={"ended": "died"})
     planned = window("finish", "shared-a", "finish")
     knocked = window("knock-out-decline", "knock-out-decline", "knock-out-decline", "none")
     roles = SHARED | {"knock-out-decline": "knock-out-decline"}
@@ -100,6 +102,19 @@ def resolved() -> list[Case]:
             "PASS",
             "every requested",
         ),
+        (
+            "boot-of-another-gate_pass",
+            given({}, SHARED | {"one-row": "one-row"}, [(planned, None)], [boot("shared-a")]),
+            "PASS",
+            "every requested",
+        ),
+        (
+            "knock-out-died_invalid",
+            given({}, roles, [(planned, None), (knocked, None)], [boot("shared-a"), died]),
+            "INVALID",
+            "no resolved configuration",
+        ),
+        ("unknown-parameter_invalid", one({"ignore": ["seed"]}), "INVALID", "parameter ignore"),
         ("no-readback_invalid", one(resolved={}), "INVALID", "no resolved configuration"),
         ("never-asked_invalid", one(requested={}), "INVALID", "no requested configuration"),
         (
@@ -125,7 +140,7 @@ def engaged() -> list[Case]:
         rank=1,
         witness=(*counted(CANDIDATE, [DECODE], LAYERS[:1]), *counted(INCUMBENT, [DECODE], LAYERS[1:])),
         candidate=counted(CANDIDATE, [DECODE], LAYERS[:1]),
-        declines=(),
+        declines=declined("bits", [DECODE], LAYERS[1:]),
     )
     forged = Engagement(
         rank=1, witness=counted(INCUMBENT, [DECODE]), candidate=counted(CANDIDATE, [DECODE]), declines=()
@@ -171,9 +186,19 @@ def engaged() -> list[Case]:
             "INVALID",
             "rows-above-limit",
         ),
-        ("one-rank-falls-back_fail", one(ran(), fell_back(1)), "INVALID", "rank 1, model.layers.1.mlp.experts"),
+        (
+            "one-rank-falls-back_fail",
+            one(ran(), fell_back(1)),
+            "INVALID",
+            "rank 1, model.layers.1.mlp.experts: lna2 never ran 1..64 rows (lna2 declined other 64 times)",
+        ),
         ("FL-03-decline-without-count_fail", one(ran(), ran(INCUMBENT, 1)), "INVALID", "no decline was counted"),
-        ("one-layer-is-enough_fail", one(ran(), skipped), "INVALID", "rank 1, model.layers.2.mlp.experts"),
+        (
+            "one-layer-is-enough_fail",
+            one(ran(), skipped),
+            "INVALID",
+            "rank 1, model.layers.2.mlp.experts: lna2 never ran 1..64 rows (lna2 declined bits 64 times)",
+        ),
         ("layer-stood-still_fail", one(ran(), still), "INVALID", "rank 1, model.layers.2.mlp.experts: lna2 never ran"),
         ("counter-forged_fail", one(ran(), forged), "INVALID", "the witness counted lna2 0 times"),
         ("candidate-does-not-count_fail", one(ran(), silent), "INVALID", "counted itself 0 times"),
@@ -188,6 +213,32 @@ def engaged() -> list[Case]:
         ),
         ("ran-everywhere_pass", one(*both()), "PASS", "every window"),
         ("both-phases_pass", one(*both_phases), "PASS", "every window"),
+        (
+            "second-boot_pass",
+            given({}, SHARED, [(planned, normal)], [boot("desk", (0,)), boot("shared-a")]),
+            "PASS",
+            "every window",
+        ),
+        (
+            "incumbent-by-another-name_pass",
+            given({}, SHARED, [(planned, normal), _drawn("t0")]),
+            "PASS",
+            "every window",
+        ),
+        (
+            "incumbent-on-in-the-candidates-window_invalid",
+            given(
+                {}, SHARED, [(planned, normal.model_copy(update={"variant": INCUMBENT, "engagement": both(INCUMBENT)}))]
+            ),
+            "INVALID",
+            "variant incumbent was on",
+        ),
+        (
+            "unknown-parameter_invalid",
+            given({"rows": 4}, SHARED, [(planned, normal)]),
+            "INVALID",
+            "parameter rows",
+        ),
         ("rank-missing_invalid", one(ran()), "INVALID", "rank 1 is missing"),
         ("rank-of-nowhere_invalid", one(*both(), ran(rank=2)), "INVALID", "rank 2 is counted but not of the boot"),
         ("rank-twice_invalid", one(*both(), ran(rank=1)), "INVALID", "ranks are counted twice"),
@@ -215,6 +266,14 @@ def engaged() -> list[Case]:
         ),
         ("nothing-measured_invalid", given({}, SHARED, [(planned, None)]), "NOT_RUN", "no sample"),
     ]
+
+
+def _drawn(incumbent: str) -> tuple[Any, Any]:
+    """A drawn window whose incumbent has a name of its own, and was drawn."""
+    planned = window("q1-b1", "shared-a", "engaged", "drawn", control=False)
+    expects = (planned.expects[0], planned.expects[1].model_copy(update={"variant": incumbent}))
+    planned = planned.model_copy(update={"expects": expects})
+    return planned, sample(planned, EngagedMeasure(tokens=16), incumbent)
 
 
 def _second() -> Any:
@@ -256,6 +315,18 @@ def watermark() -> list[Case]:
         ("inside-the-floor_fail", one(("0.05", "0.05"), "0.01"), "FAIL", "at least 0.1"),
         ("rank-never-changed_fail", one(("0.05",)), "FAIL", "rank 1 was never changed"),
         ("shows-on-every-rank_pass", one(("0.05", "0.04")), "PASS", "every rank"),
+        (
+            "beside-a-larger-boot_pass",
+            given({}, FORCING, [(planned, taken)], [boot("forcing"), boot("other", (0, 1, 2))]),
+            "PASS",
+            "every rank",
+        ),
+        (
+            "wrong-build-at-prefill-rows_invalid",
+            given({}, FORCING, [(planned, _wide(taken))]),
+            "INVALID",
+            "ran 65 rows",
+        ),
         ("limits-of-the-order_pass", one(("0.05", "0.05"), "0.01", factor="4"), "PASS", "every rank"),
         (
             "wrong-build-never-ran_invalid",
@@ -270,6 +341,20 @@ def watermark() -> list[Case]:
             "not the forced ids",
         ),
     ]
+
+
+def _wide(taken: Any) -> Any:
+    """The wrong build also ran rows that the right one declines."""
+    wide = tuple(
+        one.model_copy(
+            update={
+                "witness": (*one.witness, *counted("lna2-watermark", [WIDE])),
+                "candidate": (*one.candidate[:2], *counted("lna2-watermark", [DECODE, WIDE])),
+            }
+        )
+        for one in taken.engagement
+    )
+    return taken.model_copy(update={"engagement": wide})
 
 
 def perturbation() -> list[Case]:
@@ -333,6 +418,12 @@ def knock_out() -> list[Case]:
         ("both-noticed_pass", one(), "PASS", "noticed"),
         ("port-was-taken_invalid", one("OSError: address already in use"), "INVALID", "for another reason"),
         ("zeros-never-called_invalid", one(engagement=(ran(), ran(INCUMBENT, 1))), "INVALID", "rank 1 never called"),
+        (
+            "zeros-counted-but-never-called_invalid",
+            one(engagement=(ran(), ran(rank=1, rows=[]))),
+            "INVALID",
+            "rank 1 never",
+        ),
         (
             "one-knock-out-only_invalid",
             given({}, roles, [(zero, alone.samples[1])]),

@@ -68,8 +68,14 @@ def kld() -> list[Case]:
         ("one-position-far-off_fail", one("1e-6", worst="2.5", parameters={"worst": "1"}), "FAIL", "KL of a position"),
         ("worst-end-outside_fail", worse_half, "FAIL", "mean KL up to"),
         ("incumbent-differs-from-itself_fail", one("1e-6", floor="2e-3"), "UNRESOLVED", "the incumbent differs"),
-        ("inside-the-bounds_pass", one("2e-6", parameters={"worst": "0.01"}), "PASS", "inside the bounds"),
-        ("at-the-bound_pass", one("1e-3", floor="1e-3"), "PASS", "inside the bounds"),
+        (
+            "inside-the-bounds_pass",
+            one("2e-6", parameters={"worst": "0.01"}),
+            "PASS",
+            "inside the bounds",
+            {"kld-candidate largest KL": "<= 0.01"},
+        ),
+        ("at-the-bound_pass", one("1e-3", floor="1e-3"), "PASS", "inside the bounds", {"kld-candidate largest KL": ""}),
         ("SF-01-control-window_invalid", one("0", candidate=control), "INVALID", "a control window proves nothing"),
         ("compared-with-itself_invalid", one("0", reference=own.id), "INVALID", "compared with itself"),
         ("nineteen-documents_invalid", one("0", count=19), "INVALID", "19 documents"),
@@ -127,11 +133,17 @@ def _perplexity(name: str, roles: dict[str, str]) -> list[Case]:
             "FAIL",
             "the line 7",
         ),
-        ("no-worse_pass", one(_documents(201, 24, 100)), "PASS", "margin"),
+        ("no-worse_pass", one(_documents(201, 24, 100)), "PASS", "margin", {"perplexity": ""}),
         ("at-the-margin_pass", one(_documents(202, 24, 100)), "PASS", "margin"),
         ("seven-of-24-worse_pass", one(_documents(200, 24, 100, 6, 4.0)), "PASS", "margin"),
         ("better_pass", one(_documents(150, 24, 100), parameters={"perplexity": "7.3"}), "PASS", "margin"),
-        ("standing-alone_pass", given(standing, roles, [(base, alone)]), "PASS", "line holds"),
+        (
+            "standing-alone_pass",
+            given(standing, roles, [(base, alone)]),
+            "PASS",
+            "line holds",
+            {"perplexity": "<= 7.5"},
+        ),
         (
             "no-line-and-no-candidate_invalid",
             given({"margin": "0"}, roles, [(base, alone)]),
@@ -170,7 +182,16 @@ def _prefilled() -> tuple[Any, ...]:
 
 
 def ppl_prefill() -> list[Case]:
-    return _perplexity("ppl-prefill", SHARED)
+    base = window("ppl-prefill-incumbent", "shared-b", "ppl-prefill", "incumbent")
+    same = _documents(200, 24, 100)
+    idle = sample(base, same, INCUMBENT, engagement=both(INCUMBENT, []))
+    armless = window("ppl-prefill", "shared-b", "ppl-prefill", "none")
+    standing: dict[str, Any] = {"margin": "0.02", "perplexity": "7.5"}
+    return [
+        *_perplexity("ppl-prefill", SHARED),
+        ("nothing-ran_invalid", given(standing, SHARED, [(base, idle)]), "INVALID", "nothing declared ran"),
+        ("no-arm_invalid", given(standing, SHARED, [(armless, sample(armless, same))]), "INVALID", "no candidate"),
+    ]
 
 
 def ppl_decode() -> list[Case]:
@@ -189,7 +210,7 @@ def ppl_decode() -> list[Case]:
         ("SF-01-prefill-only_invalid", one(engagement=_prefilled()), "INVALID", "lna2 never ran 1..64 rows"),
         ("never-called-in-decode_invalid", one(engagement=prefill_only), "INVALID", "rows-below-limit"),
         ("control-window_invalid", one(planned={"control": True}), "INVALID", "a control window proves nothing"),
-        ("other-boot_invalid", one(boot="shared-b-0000000a"), "INVALID", "is not in the plan"),
+        ("other-boot_invalid", one(boot="shared-b-0000000a"), "INVALID", "left no record"),
     ]
 
 
@@ -292,5 +313,5 @@ def finish() -> list[Case]:
         ("all-stop_pass", one(parameters={"stopped": "1", "tokens": 40}), "PASS", "ended as allowed"),
         ("one-at-its-budget_pass", one("length", 1), "PASS", "ended as allowed"),
         ("stream-broke-off_invalid", one(faults=("en-3: the stream broke off",)), "INVALID", "broke off"),
-        ("other-boot_invalid", one(boot="shared-a-00000001"), "INVALID", "is not in the plan"),
+        ("other-boot_invalid", one(boot="shared-a-00000001"), "INVALID", "left no record"),
     ]

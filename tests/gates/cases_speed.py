@@ -16,6 +16,7 @@ ROLES = {"incumbent-only": "incumbent-only", "shared-a": "shared", "shared-b": "
 ORDERS = ("ABBA", "BAAB", "BAAB", "ABBA", "BAAB", "ABBA")
 WOBBLE = (0.0, 0.004, -0.003, 0.006, -0.005, 0.002)
 """Relative noise of a block, by quad and place, small against the margin."""
+SLOWEST = "slowest candidate boot over fastest"
 Readings = list[tuple[PlannedWindow, Sample]]
 Edit = Callable[[PlannedWindow, Sample], Sample]
 
@@ -98,6 +99,17 @@ def slow_boot(planned: PlannedWindow, taken: Sample) -> Sample:
     return taken.model_copy(update={"measure": block(rate * 0.75, int(planned.id[1]) - 1)})
 
 
+def slow_incumbent(planned: PlannedWindow, taken: Sample) -> Sample:
+    """Only the incumbent is slower in the second boot."""
+    return slow_boot(planned, taken) if taken.variant == INCUMBENT else taken
+
+
+def _placeless(planned: PlannedWindow) -> PlannedWindow:
+    """The block does not say where in its quad it stands."""
+    arguments = {name: value for name, value in planned.arguments.items() if name != "block"}
+    return planned.model_copy(update={"arguments": arguments})
+
+
 def speed() -> list[Case]:
     faster, lonely = quads(1.5), alone()
     usual = [*faster, *lonely]
@@ -152,10 +164,35 @@ def speed() -> list[Case]:
             "1 pairs fewer",
         ),
         ("no-floor_fail", one(edited(usual, "q6-b1", **disturbed)), "UNRESOLVED", "no A/A floor"),
-        ("a-a-arms-differ_fail", one(drifting), "FAIL", "equal arms"),
+        ("a-a-arms-differ_fail", one(drifting), "FAIL", "equal arms: FASTER"),
         ("a-a-floor-above-the-margin_fail", one(loud), "UNRESOLVED", "UNRESOLVED"),
         ("a-a_pass", one(same_arm), "PASS", "SAME"),
-        ("faster_pass", one(usual), "PASS", "FASTER"),
+        ("faster_pass", one(usual), "PASS", "FASTER", {"A/A floor": "<= 0.05", SLOWEST: ""}),
+        (
+            "slow-incumbent-in-one-boot_pass",
+            one([*all_of(faster, slow_incumbent), *lonely], tail="0.9", boot_to_boot="0.2"),
+            "PASS",
+            "FASTER",
+            {SLOWEST: ">= 0.9"},
+        ),
+        (
+            "no-worse-cannot-be-told_fail",
+            one([*quads(0.952), *lonely], require="not-slower"),
+            "UNRESOLVED",
+            "UNRESOLVED",
+        ),
+        (
+            "block-without-place_invalid",
+            one([(_placeless(planned), taken) for planned, taken in usual]),
+            "INVALID",
+            "expected four in order",
+        ),
+        (
+            "incumbent-alone-was-shared_invalid",
+            one(usual, ROLES | {"incumbent-only": "shared"}),
+            "INVALID",
+            "no incumbent-only boot",
+        ),
         ("repeated-block_pass", one([*repeated, *usual]), "PASS", "FASTER"),
         ("recorded-floor_pass", one(usual, a_a_half_width="0.05"), "PASS", "FASTER"),
         ("slow-boot-reported_pass", one([*all_of(faster, slow_boot), *lonely], boot_to_boot="0.2"), "PASS", "FASTER"),

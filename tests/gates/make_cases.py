@@ -52,11 +52,13 @@ def main(root: Path) -> None:
     """Replace all case folders under ``root``."""
     for gate, make in CASES.items():
         shutil.rmtree(root / gate, ignore_errors=True)
-        for name, given, status, words in make():
+        for name, given, status, words, *figures in make():
             folder = root / gate / name
             folder.mkdir(parents=True)
             (folder / "input.json").write_text(text_of(given))
-            (folder / "expect.yaml").write_text(yaml.safe_dump({"status": status, "reason": words}, allow_unicode=True))
+            expected: dict[str, object] = {"status": status, "reason": words}
+            expected |= {"figures": figures[0]} if figures else {}
+            (folder / "expect.yaml").write_text(yaml.safe_dump(expected, allow_unicode=True))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ def test_case(case: Path) -> None:
     )
     assert verdict.status == expected["status"], verdict.reasons
     assert any(expected["reason"] in reason for reason in verdict.reasons), verdict.reasons
+    limits = {figure.name: figure.limit for figure in verdict.figures}
+    assert limits.items() >= expected.get("figures", {}).items()
     ending = case.name.rpartition("_")[2]
     assert (verdict.status is Status.PASS) == (ending == "pass")
     assert ending != "invalid" or verdict.status in (Status.INVALID, Status.NOT_RUN)
