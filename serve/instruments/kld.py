@@ -31,7 +31,7 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
     reference's evidence was not given.
     """
     wanted = inputs(window)
-    if len(evidence) != len(wanted) or tuple(one.window for one in evidence) != wanted:
+    if tuple(one.window for one in evidence) != wanted:
         raise EvidenceError(
             "the divergence needs its reference",
             where=f"window {window.id}",
@@ -66,7 +66,7 @@ def _document(
         if fault:
             return fault
     candidate, reference = top_logprobs(mine), top_logprobs(theirs)
-    if len(candidate) != len(tokens) - 1 or len(reference) != len(candidate):
+    if not len(candidate) == len(reference) == len(tokens) - 1:
         return "top logprobs are missing"
     if not all(candidate) or not all(reference):
         return "top logprobs are not named by token id"

@@ -23,10 +23,13 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
     own = evidence[0]
     exchanges, faults, trials = by_id(own), state_faults(own), []
     for identifier, needle in material(own, "needles").items():
-        exchange = exchanges.get(identifier)
-        answered = choice(exchange) if exchange else None
-        if exchange is None or answered is None:
-            faults.append(f"{identifier}: {error_text(exchange) if exchange else 'never asked'}")
+        if identifier not in exchanges:
+            faults.append(f"{identifier}: never asked")
+            continue
+        exchange = exchanges[identifier]
+        answered = choice(exchange)
+        if answered is None:
+            faults.append(f"{identifier}: {error_text(exchange)}")
             continue
         trials.append(
             NeedleTrial(

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Any
 
+from pydantic import JsonValue
+
 from runner.model.base import decimal_text
 from runner.model.evidence import Evidence, Exchange
 from runner.model.plan import PlannedWindow
@@ -33,7 +35,7 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
         changed = _read(f"rank{rank}", texts, exchanges, faults)
         moved = [later - earlier for earlier, later in zip(before, changed, strict=False)]
         expected = predicted.get(str(rank)) if isinstance(predicted, dict) else None
-        shifts.append(_rank_shift(rank, moved, expected if isinstance(expected, list) else None, faults))
+        shifts.append(_rank_shift(rank, moved, expected, faults))
     if not shifts:
         faults.append("no rank was changed")
     floor = _root_mean_square([later - earlier for earlier, later in zip(before, repeat, strict=False)])
@@ -55,15 +57,16 @@ def _read(phase: str, texts: Mapping[str, Any], exchanges: Mapping[str, Exchange
     return values
 
 
-def _rank_shift(rank: int, moved: list[float], predicted: list[Any] | None, faults: list[str]) -> RankShift:
+def _rank_shift(rank: int, moved: list[float], predicted: JsonValue, faults: list[str]) -> RankShift:
     observed = decimal_text(_root_mean_square(moved))
     if predicted is None:
         return RankShift(rank=rank, observed=observed)
-    if len(predicted) != len(moved):
-        faults.append(f"rank {rank}: {len(predicted)} changes predicted for {len(moved)} tokens")
+    changes = [float(str(change)) for change in predicted] if isinstance(predicted, list) else []
+    if len(changes) != len(moved):
+        faults.append(f"rank {rank}: {len(changes)} changes predicted for {len(moved)} tokens")
         return RankShift(rank=rank, observed=observed)
-    expected = _root_mean_square(predicted)
-    error = _root_mean_square([seen - value for seen, value in zip(moved, predicted, strict=True)])
+    expected = _root_mean_square(changes)
+    error = _root_mean_square([seen - value for seen, value in zip(moved, changes, strict=True)])
     return RankShift(
         rank=rank,
         observed=observed,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import exp, log
 from statistics import fmean
 
+from runner.errors import EvidenceError
 from runner.model.base import decimal_text
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
@@ -30,6 +31,8 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
     faults += state_faults(own)
     faults += [f"{text.id}: finished by {text.finish_reason!r}" for text in texts if text.finish_reason != "length"]
     streams = window.arguments.get("streams", 1)
+    if not isinstance(streams, int):
+        raise EvidenceError("streams must be a whole number", where=f"window {window.id}", found=repr(streams))
     server_tokens, server_ns = moved(own, GENERATION_TOKENS), moved(own, DECODE_SECONDS)
     counted = sum(text.completion_tokens for text in texts)
     if server_tokens is None or server_ns is None:
@@ -41,7 +44,7 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
     if streams == 1 and server_decode_ns and abs(decode_ns / server_decode_ns - 1) > RATE_AGREEMENT:
         faults.append(f"decode took {decode_ns} ns at the client and {server_decode_ns} ns by /metrics")
     measure = SpeedMeasure(
-        streams=streams if isinstance(streams, int) else 1,
+        streams=streams,
         texts=tuple(texts),
         decode_rate=decimal_text(_decode_rate(texts)),
         aggregate_rate=decimal_text(_aggregate_rate(own, counted)),

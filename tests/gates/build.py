@@ -11,6 +11,13 @@ from runner.model.evidence import CounterRow, DeclineRow
 from runner.model.plan import Expectation, PlannedBoot, PlannedWindow
 from runner.model.sample import Engagement, Measure, Sample
 
+Case = tuple[str, GateInput, str, str] | tuple[str, GateInput, str, str, dict[str, str]]
+"""(folder, input, expected status, words the reasons must hold, limits that figures must show)."""
+DESK = {"desk": "desk"}
+FORCING = {"forcing": "forcing"}
+SHARED = {"shared-a": "shared", "desk": "desk"}
+NO_RANKS: dict[str, Any] = {"engagement": ()}
+"""A desk sample has no counters."""
 LAYERS = ("model.layers.1.mlp.experts", "model.layers.2.mlp.experts")
 RANKS = (0, 1)
 DIGEST = "a" * 64

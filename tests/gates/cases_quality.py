@@ -16,8 +16,7 @@ from runner.model.sample import (
     PerplexityMeasure,
     StreamMeasure,
 )
-from tests.gates.build import CANDIDATE, DIGEST, INCUMBENT, WIDE, both, fell_back, given, ran, sample, window
-from tests.gates.cases_engine import Case
+from tests.gates.build import CANDIDATE, DIGEST, INCUMBENT, WIDE, Case, both, fell_back, given, ran, sample, window
 
 FORCING = {"forcing": "forcing"}
 SHARED = {"shared-b": "shared"}

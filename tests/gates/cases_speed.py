@@ -9,8 +9,7 @@ from runner.gates.base import GateInput
 from runner.model.base import decimal_text
 from runner.model.plan import PlannedWindow
 from runner.model.sample import Engagement, Sample, SpeedMeasure, StreamMeasure
-from tests.gates.build import CANDIDATE, INCUMBENT, LAYERS, boot, both, fell_back, given, sample, window
-from tests.gates.cases_engine import Case
+from tests.gates.build import CANDIDATE, INCUMBENT, LAYERS, Case, boot, both, fell_back, given, sample, window
 
 ROLES = {"incumbent-only": "incumbent-only", "shared-a": "shared", "shared-b": "shared"}
 ORDERS = ("ABBA", "BAAB", "BAAB", "ABBA", "BAAB", "ABBA")

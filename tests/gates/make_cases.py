@@ -10,17 +10,17 @@ from pathlib import Path
 import yaml
 
 from runner.gates.base import GateInput
-from tests.gates import cases_engine, cases_quality, cases_speed
+from tests.gates import cases_desk, cases_engine, cases_quality, cases_speed
 
 FOLDER = Path(__file__).resolve().parent
 CASES = {
-    "pack": cases_engine.pack,
-    "resolved": cases_engine.resolved,
+    "pack": cases_desk.pack,
+    "resolved": cases_desk.resolved,
     "engaged": cases_engine.engaged,
     "perturbation": cases_engine.perturbation,
     "watermark": cases_engine.watermark,
     "knock-out": cases_engine.knock_out,
-    "parity": cases_engine.parity,
+    "parity": cases_desk.parity,
     "kld": cases_quality.kld,
     "ppl-prefill": cases_quality.ppl_prefill,
     "ppl-decode": cases_quality.ppl_decode,
@@ -28,7 +28,7 @@ CASES = {
     "needle": cases_quality.needle,
     "kv-window": cases_quality.kv_window,
     "finish": cases_quality.finish,
-    "restore": cases_engine.restore,
+    "restore": cases_desk.restore,
 }
 
 

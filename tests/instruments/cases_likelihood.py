@@ -1,0 +1,226 @@
+"""Cases of logprobs and answers: perplexity, divergence and needles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+from typing import Any
+
+from runner.model.evidence import Evidence, Exchange
+from runner.model.plan import PlannedWindow
+from tests.instruments.build import REFUSED, Case, counters, evidence, exchange, metrics, window
+from tests.instruments.cases_streams import texts
+
+
+def scored(name: str, logprobs: Sequence[float] = (-1.5, -0.25), **changes: Any) -> Exchange:
+    """``prompt_logprobs`` of the document [1, 2, 3]; another token is more likely than its own everywhere."""
+    entries: list[Any] = [None]
+    for token, value in zip((2, 3), logprobs, strict=False):
+        entries.append({"99": {"logprob": -0.1, "rank": 1}, str(token): {"logprob": value, "rank": 2}})
+    choice = {"prompt_logprobs": changes.pop("entries", entries), "text": "x"}
+    body = changes.pop("body", {"choices": [choice]})
+    return exchange(name, body, **changes)
+
+
+def ppl_prefill() -> list[Case]:
+    planned = window("ppl-prefill")
+
+    def one(*exchanges: Exchange, **parts: Any) -> Any:
+        return [evidence(planned, exchanges, **({"material": texts("en-1", "ja-1")} | parts))]
+
+    foreign = scored("ja-1", entries=[None, {"99": {"logprob": -0.1}}, {"3": {"logprob": -0.1}}])
+    wordless = scored("ja-1", entries=[None, {"2": {"logprob": "low"}}, {"3": {"logprob": -0.1}}])
+    hole = scored("ja-1", entries=[None, None, {"3": {"logprob": -0.1}}])
+    return [
+        ("SF-14-by-token-id_pass", one(scored("en-1"), scored("ja-1", (-2.0, -1.0))), planned, None),
+        (
+            "no-cache-family_pass",
+            one(scored("en-1"), scored("ja-1"), metrics_after=metrics(100, 1.0, 2).replace("prefix", "x")),
+            planned,
+            None,
+        ),
+        ("own-token-missing_fail", one(scored("en-1"), foreign), planned, "position 1 has no logprob of its own"),
+        ("logprob-is-text_fail", one(scored("en-1"), wordless), planned, "position 1 has no logprob"),
+        ("position-missing_fail", one(scored("en-1"), hole), planned, "position 1 has no logprob"),
+        ("too-short_fail", one(scored("en-1"), scored("ja-1", (-1.0,))), planned, "of another length"),
+        ("not-returned_fail", one(scored("en-1"), scored("ja-1", entries="none")), planned, "are missing"),
+        (
+            "FL-36-out-of-memory_fail",
+            one(scored("en-1"), scored("ja-1", body={"error": "OOM"}, status=500)),
+            planned,
+            "ja-1: HTTP 500",
+        ),
+        (
+            "error-with-200_fail",
+            one(scored("en-1"), scored("ja-1", body={"error": "OOM", "choices": [{}]})),
+            planned,
+            "OOM",
+        ),
+        ("no-choices_fail", one(scored("en-1"), scored("ja-1", body={"choices": []})), planned, "HTTP 200"),
+        ("body-is-text_fail", one(scored("en-1"), scored("ja-1", body="<html>")), planned, "<html>"),
+        ("answer-with-500_fail", one(scored("en-1"), scored("ja-1", status=500)), planned, "ja-1: HTTP 500"),
+        ("never-asked_fail", one(scored("en-1")), planned, "ja-1: never asked"),
+        ("nothing-scored_fail", one(material={"texts": {}}), planned, "no document was scored"),
+        (
+            "warm-prefix-cache_fail",
+            one(scored("en-1"), scored("ja-1"), metrics_after=metrics(100, 1.0, 2, 3)),
+            planned,
+            "3 prefix-cache",
+        ),
+    ]
+
+
+def forced(name: str, logprobs: Sequence[float] = (-1.5, -0.25), **changes: Any) -> Exchange:
+    """Forced decode of [1, 2, 3]."""
+    tops = changes.pop("tops", None)
+    found = {"token_logprobs": list(logprobs), "top_logprobs": tops}
+    choice = {"token_ids": changes.pop("ids", [2, 3]), "logprobs": changes.pop("found", found), "text": "x"}
+    return exchange(name, changes.pop("body", {"choices": [choice]}), **changes)
+
+
+def ppl_decode() -> list[Case]:
+    planned = window("ppl-decode")
+
+    def one(*exchanges: Exchange, **parts: Any) -> Any:
+        return [evidence(planned, exchanges, **({"material": texts("en-1", "ja-1")} | parts))]
+
+    return [
+        ("forced_pass", one(forced("en-1"), forced("ja-1", (-2.0, -1.0))), planned, None),
+        (
+            "other-declines_pass",
+            one(forced("en-1"), forced("ja-1"), counters_after=(counters(9, declines=2),)),
+            planned,
+            None,
+        ),
+        ("ids-not-forced_fail", one(forced("en-1"), forced("ja-1", ids=[2, 9])), planned, "not the forced ids"),
+        ("processor-ignored_fail", one(forced("en-1"), forced("ja-1", ids=None)), planned, "not the forced ids"),
+        ("logprobs-short_fail", one(forced("en-1"), forced("ja-1", (-1.0,))), planned, "token_logprobs are missing"),
+        ("no-logprobs_fail", one(forced("en-1"), forced("ja-1", found={})), planned, "token_logprobs are missing"),
+        (
+            "preempted_fail",
+            one(forced("en-1"), forced("ja-1"), metrics_after=metrics(100, 1.0, 4)),
+            planned,
+            "2 preemptions",
+        ),
+        ("force-ids-refused_fail", one(forced("en-1"), forced("ja-1", body=REFUSED, status=400)), planned, "HTTP 400"),
+        ("never-asked_fail", one(forced("en-1")), planned, "ja-1: never asked"),
+    ]
+
+
+def tops(first: dict[int, float], second: dict[int, float]) -> list[dict[str, float]]:
+    """Probabilities by token id → top logprobs of two positions."""
+    return [{f"token_id:{token}": log(value) for token, value in top.items()} for top in (first, second)]
+
+
+def kld() -> list[Case]:
+    own = window("kld", arguments={"reference_window": "kld-incumbent"})
+    base = window("kld", id="kld-incumbent")
+    flat, steep = {2: 0.5, 7: 0.25}, {3: 0.75, 7: 0.125}
+    shifted = {2: 0.25, 7: 0.5}
+
+    def reading(of: PlannedWindow, *pairs: Any, ids: Sequence[int] = (2, 3), **parts: Any) -> Evidence:
+        exchanges = [
+            forced(name, tops=found, ids=list(ids)) for name, found in zip(("en-1", "ja-1"), pairs, strict=False)
+        ]
+        return evidence(of, exchanges, **({"material": texts("en-1", "ja-1")} | parts))
+
+    same = tops(flat, steep)
+    reference = reading(base, same, same)
+    named = [{"the": -0.5}, {"a": -0.5}]
+    return [
+        ("compared_pass", [reading(own, tops(shifted, steep), same), reference], own, None),
+        ("other-tops_pass", [reading(own, tops({2: 0.5, 9: 0.25}, steep), same), reference], own, None),
+        ("ranks-tie_pass", [reading(own, tops({2: 0.25, 7: 0.25}, steep), same), reference], own, None),
+        ("its-own-reference_pass", [reference], base, None),
+        ("more-than-all_pass", [reading(own, tops({2: 0.5, 7: 0.5}, steep), same), reference], own, None),
+        ("reference-not-given_fail", [reading(own, same, same)], own, "the divergence needs its reference"),
+        ("other-reference_fail", [reading(own, same, same), reading(own, same, same)], own, "needs its reference"),
+        (
+            "other-material_fail",
+            [reading(own, same, same), reading(base, same, same, material=texts("en-1"))],
+            own,
+            "other material",
+        ),
+        ("ids-not-forced_fail", [reading(own, same, same, ids=(2, 9)), reference], own, "not the forced ids"),
+        (
+            "reference-not-forced_fail",
+            [reading(own, same, same), reading(base, same, same, ids=(9, 3))],
+            own,
+            "not the forced",
+        ),
+        ("no-tops_fail", [reading(own, None, None), reference], own, "top logprobs are missing"),
+        (
+            "reference-without-tops_fail",
+            [reading(own, same, same), reading(base, same, same[:1])],
+            own,
+            "top logprobs are missing",
+        ),
+        ("named-by-text_fail", [reading(own, same, named), reference], own, "not named by token id"),
+        (
+            "reference-by-text_fail",
+            [reading(own, same, same), reading(base, same, named)],
+            own,
+            "not named by token id",
+        ),
+        ("never-asked_fail", [reading(own, same), reference], own, "ja-1: never asked"),
+        ("reference-never-asked_fail", [reading(own, same, same), reading(base, same)], own, "ja-1: never asked"),
+        (
+            "nothing-compared_fail",
+            [evidence(own, material={"texts": {}}), evidence(base, material={"texts": {}})],
+            own,
+            "no document",
+        ),
+        (
+            "preempted_fail",
+            [reading(own, same, same, metrics_after=metrics(100, 1.0, 3)), reference],
+            own,
+            "1 preemptions",
+        ),
+    ]
+
+
+def needle() -> list[Case]:
+    planned = window("needle")
+    hidden = {
+        "en-10": {"language": "en", "depth_percent": 10, "answer": "01234"},
+        "ja-90": {"language": "ja", "depth_percent": 90, "answer": "55555"},
+    }
+
+    def answer(name: str, text: str, **changes: Any) -> Exchange:
+        body = {"choices": [{"text": text}], "usage": {"prompt_tokens": 1792}}
+        return exchange(name, changes.pop("body", body), **changes)
+
+    def one(*exchanges: Exchange, **parts: Any) -> Any:
+        return [evidence(planned, exchanges, **({"material": {"needles": hidden}} | parts))]
+
+    return [
+        ("found_pass", one(answer("en-10", " 01234."), answer("ja-90", "55555です")), planned, None),
+        ("one-missed_pass", one(answer("en-10", "01234"), answer("ja-90", "5555")), planned, None),
+        ("longer-number-is-missed_pass", one(answer("en-10", "012345"), answer("ja-90", "55555")), planned, None),
+        (
+            "later-in-the-text-is-missed_pass",
+            one(answer("en-10", "It is 01234"), answer("ja-90", "55555")),
+            planned,
+            None,
+        ),
+        (
+            "FL-58-error-is-no-miss_fail",
+            one(answer("en-10", "01234"), answer("ja-90", "", body=REFUSED, status=400)),
+            planned,
+            "ja-90: HTTP 400",
+        ),
+        ("never-asked_fail", one(answer("en-10", "01234")), planned, "ja-90: never asked"),
+        (
+            "SF-04-warm-cache_fail",
+            one(answer("en-10", "01234"), answer("ja-90", "5"), metrics_after=metrics(100, 1.0, 2, 16)),
+            planned,
+            "16 prefix-cache",
+        ),
+        ("nothing-hidden_fail", one(material={"needles": {}}), planned, "no needle"),
+        (
+            "no-usage_pass",
+            one(answer("en-10", "01234", body={"choices": [{"text": "01234"}]}), answer("ja-90", "55555")),
+            planned,
+            None,
+        ),
+    ]
