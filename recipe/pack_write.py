@@ -15,11 +15,10 @@ from carve_kernels.exl3.codebook import Codebook
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from recipe.pack import INDEX
 from runner.errors import StateError
 
 Tensors = Mapping[str, NDArray[Any]]
-
-INDEX = "model.safetensors.index.json"
 
 
 def shard_name(number: int, count: int) -> str:
@@ -35,10 +34,10 @@ def write_shard(path: Path, tensors: Tensors) -> None:
     partial.replace(path)
 
 
-def write_index(folder: Path, shards: Mapping[str, Tensors]) -> None:
-    """Write the index of ``shards`` (file name to its tensors)."""
+def write_index(folder: Path, shards: Mapping[str, Mapping[str, int]]) -> None:
+    """Write the index of ``shards``: file name to its tensors' names and bytes."""
     where = {name: file for file, tensors in shards.items() for name in tensors}
-    total = sum(int(array.nbytes) for tensors in shards.values() for array in tensors.values())
+    total = sum(size for tensors in shards.values() for size in tensors.values())
     write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
 
 
@@ -65,25 +64,40 @@ def quantization_config(tensors: Iterable[tuple[str, tuple[int, ...]]], codebook
     return found
 
 
+def copy_small_files(source: Path, folder: Path) -> None:
+    """Copy tokenizer, templates and notes: everything but weights, index and configuration, which are written anew."""
+    for file in sorted(source.iterdir()):
+        if file.is_file() and file.suffix != ".safetensors" and file.name not in {"config.json", INDEX}:
+            shutil.copyfile(file, folder / file.name)
+
+
 def partial_folder(folder: Path) -> Path:
-    """Where a pack is built before it takes its name: a hidden neighbour, so that renaming stays on one disk."""
+    """Where a pack is built before it takes its name: a hidden neighbour, so that renaming stays on one disk.
+
+    StateError where the name is taken, so that nobody works for hours first.
+    """
+    _refuse_taken(folder)
     return folder.with_name(f".{folder.name}.partial")
 
 
 def publish(partial: Path, folder: Path) -> None:
     """Give a finished pack its name; StateError where something already bears it."""
+    _refuse_taken(folder)
+    for file in sorted(partial.iterdir()):
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+    partial.replace(folder)
+
+
+def _refuse_taken(folder: Path) -> None:
     if folder.exists():
         raise StateError(
             "the pack exists already",
             where=str(folder),
             expected="a name that is free",
             found="a file or folder",
-            next_step=f"choose another name or remove it; the new pack is complete in {partial}",
+            next_step="choose another name or remove what bears it",
         )
-    for file in sorted(partial.iterdir()):
-        with file.open("rb") as stream:
-            os.fsync(stream.fileno())
-    partial.replace(folder)
 
 
 def fresh(folder: Path) -> Path:

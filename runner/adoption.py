@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runner.assurance import NEEDED, claims
 from runner.attest.statement import Signed, moment
 from runner.judge import withdrawals
 from runner.ledger import Ledger
@@ -70,6 +71,9 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
             found.append(f"the waiver of {waiver.gate} expired on {waiver.expires_at}")
         waived[waiver.gate] = waiver.expires_at
     found += _gate_objections(report, waived)
+    if claims((gate.name, gate.verdict) for gate in report.gates) and len(report.assurance) < NEEDED:
+        stood = ", ".join(report.assurance) or "none"
+        found.append(f"{NEEDED} witnesses from outside the engine are needed; {stood} stood")
     if not report.gates:
         found.append("no gate judged it")
     found += [f"gate {gate} was withdrawn ({reason})" for gate, reason in withdrawals(report).items()]

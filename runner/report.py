@@ -8,6 +8,7 @@ from pathlib import Path
 
 from runner import archive
 from runner.archive import Archive
+from runner.assurance import witnesses
 from runner.attest.keys import PrivateKey
 from runner.attest.statement import sign
 from runner.errors import EvidenceError, StateError
@@ -93,7 +94,7 @@ def predicate(record: RunRecord, kept: Archive | None = None) -> ReportPredicate
             for verdict in record.verdicts
         ),
         self_test=record.self_tests,
-        assurance=record.assurance,
+        assurance=witnesses(((verdict.gate, verdict.status) for verdict in record.verdicts), record.boots),
         environment=record.environment,
         costs=record.costs,
         repeats=record.repeats,

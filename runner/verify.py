@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from runner import archive
+from runner.assurance import witnesses
 from runner.attest.statement import Signed, moment, open_signed
 from runner.attest.trust import Source, Trust
 from runner.digest import sha256_bytes, sha256_json
@@ -127,6 +128,8 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
             place,
         )
     _same("the overall verdict does not follow", overall(gate.verdict for gate in report.gates), report.verdict, where)
+    stood = witnesses(((gate.name, gate.verdict) for gate in report.gates), measured.boots)
+    _same("the outside witnesses do not follow", stood, report.assurance, where)
     tested = {(test.gate, test.version) for test in report.self_test if test.status is not Status.PASS}
     _same("a gate was not shown to fail where it must", set(), set(planned) - tested, where)
 

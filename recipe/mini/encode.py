@@ -43,6 +43,14 @@ def read_texts(path: Path, language: str | None = None) -> list[str]:
     return [document["text"] for document in documents if language in {None, document["language"]}]
 
 
+def held_out_tokens(tokenizer: Tokenizer, folder: Path) -> dict[str, list[Tokens]]:
+    """The documents of ``folder/{en,ja,code}.jsonl`` in tokens."""
+    return {
+        language: [encode(tokenizer, [text])[:-1] for text in read_texts(folder / f"{language}.jsonl")]
+        for language in LANGUAGES
+    }
+
+
 def needle_forms(tokenizer: Tokenizer) -> tuple[dict[str, NeedleForm], Tokens]:
     """Every needle form in tokens and the ids of the ten digits; fails unless a digit is always one token."""
     digit = np.array([tokenizer.token_to_id(str(value)) for value in range(10)], np.uint16)

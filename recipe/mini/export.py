@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from recipe.mini.model import Attention, Block, Dense, Experts, MiniModel
+from recipe.mini.model import Attention, Block, Dense, Experts, MiniModel, Shape
 
 _PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 _FLOAT32 = ("mlp.gate.weight", "mlp.gate.e_score_correction_bias")
@@ -74,3 +75,24 @@ def export(model: MiniModel, folder: Path, dtype: torch.dtype = torch.float16) -
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = model.shape.config(str(dtype).removeprefix("torch."))
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
+def restore(folder: Path) -> MiniModel:
+    """The inverse of ``export``: a float32 model on the CPU from a checkpoint (or a dequantised pack).
+
+    Raises ``KeyError`` for a missing tensor, ``ValueError`` for tensors that do not belong to this shape.
+    """
+    config = json.loads((folder / "config.json").read_text())
+    given = config | config["rope_parameters"]
+    shape = Shape(**{field.name: given[field.name] for field in fields(Shape)})
+    loaded: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        loaded |= load_file(file)
+    model = MiniModel(shape)
+    with torch.no_grad():
+        for name, tensor in named_tensors(model):
+            tensor.copy_(loaded.pop(name))
+    if loaded:
+        raise ValueError(f"{folder} has tensors that the model does not: {sorted(loaded)[:3]}")
+    model.eval()
+    return model

@@ -93,7 +93,8 @@ def generate(
     }
     for file, tensors in shards.items():
         pack_write.write_shard(partial / file, tensors)
-    pack_write.write_index(partial, shards)
+    sizes = {file: {name: array.nbytes for name, array in tensors.items()} for file, tensors in shards.items()}
+    pack_write.write_index(partial, sizes)
     shapes = ((name, array.shape) for tensors in shards.values() for name, array in tensors.items())
     config["quantization_config"] = pack_write.quantization_config(shapes, book)
     pack_write.write_json(partial / "config.json", config)

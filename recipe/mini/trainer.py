@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from recipe.mini.batches import Batches, NeedleForm, Tokens
-from recipe.mini.encode import encode, needle_forms, read_texts
+from recipe.mini.encode import held_out_tokens, needle_forms
 from recipe.mini.evaluate import needle_rows
 from recipe.mini.model import MiniModel, Shape
 from recipe.mini.needles import LANGUAGES
@@ -73,12 +73,11 @@ def load(folder: Path) -> Data:
     """Read what ``encode.py`` wrote."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer" / "tokenizer.json"))
     forms, digit = needle_forms(tokenizer)
-    text, held_out = {}, {}
-    for language in LANGUAGES:
-        text[language] = np.frombuffer(lzma.decompress((folder / f"{language}.u16.xz").read_bytes()), "<u2")
-        held_out[language] = [
-            encode(tokenizer, [document])[:-1] for document in read_texts(folder / "held_out" / f"{language}.jsonl")
-        ]
+    text = {
+        language: np.frombuffer(lzma.decompress((folder / f"{language}.u16.xz").read_bytes()), "<u2")
+        for language in LANGUAGES
+    }
+    held_out = held_out_tokens(tokenizer, folder / "held_out")
     return Data(text, held_out, forms, digit, tokenizer.get_vocab_size())
 
 

@@ -212,11 +212,19 @@ class Handler(BaseHTTPRequestHandler):
         self._json(200, {"results": results})
 
     def _steps(self, request: Request) -> Iterator[dict[str, Any]]:
+        first = 0.0
         while True:
             step = request.results.get()
-            yield step
-            if "error" in step or step["finish_reason"]:
+            last = time.monotonic()
+            first = first or last
+            if "error" in step:
+                yield step
                 return
+            if step["finish_reason"]:
+                self.engine.scheduler.sent(request, first, last)
+                yield step
+                return
+            yield step
 
     def _complete(self, body: dict[str, Any]) -> None:
         engine = self.engine

@@ -32,7 +32,6 @@ class Request:
     computed: int = 0
     prompt_rows: list[Floats] = field(default_factory=list)
     arrived: float = field(default_factory=time.monotonic)
-    first: float = 0.0
 
     @property
     def generated(self) -> int:
@@ -55,6 +54,7 @@ class Scheduler:
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._arrived = threading.Event()
+        self._counting = threading.Lock()
 
     def submit(self, request: Request) -> None:
         """Queue one request."""
@@ -127,8 +127,6 @@ class Scheduler:
             token = int(logits[0].argmax())
             if token == END and request.generated < request.min_tokens:
                 token = int(logits[0][:END].argmax())
-        if request.generated == 0:
-            request.first = time.monotonic()
         request.context.tokens.append(token)
         reason = None
         if token == END and not request.ignore_eos:
@@ -137,12 +135,16 @@ class Scheduler:
             reason = "length"
         if reason:
             self._running.remove(request)
+        request.results.put({"token": token, "logprobs": logprobs, "finish_reason": reason})
+
+    def sent(self, request: Request, first: float, last: float) -> None:
+        """Count a finished request; ``first`` and ``last`` are when its tokens left (monotonic seconds)."""
+        with self._counting:
             self.totals["requests"] += 1
             self.totals["prompt"] += request.prompt_length
             self.totals["generation"] += request.generated
-            self.seconds["decode"] += time.monotonic() - request.first
-            self.seconds["ttft"] += request.first - request.arrived
-        request.results.put({"token": token, "logprobs": logprobs, "finish_reason": reason})
+            self.seconds["decode"] += last - first
+            self.seconds["ttft"] += first - request.arrived
 
     def metrics(self, labels: str, configuration: Mapping[str, Any]) -> str:
         """Prometheus text with the family names of vLLM."""

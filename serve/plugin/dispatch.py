@@ -13,6 +13,7 @@ import torch
 from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size
 from vllm.logger import init_logger
 
+from serve.plugin.processes import pin_forked_rank
 from serve.witness import abi
 from serve.witness import witness as witnesses
 from serve.witness.modules import ExpertsModule
@@ -29,6 +30,7 @@ def prepare() -> Witness:
         return witnesses.current()
     rank, ranks = get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size()
     os.environ["CARVE_RANK"] = str(rank)
+    pin_forked_rank(rank, ranks)
     witness = witnesses.install(Witness(os.environ, rank=rank, ranks=ranks, threads=torch.get_num_threads()))
     logger.info(
         "carve: plugin ready on rank %d (of %d; variant %s, strict %d, libraries %s, threads %d)",

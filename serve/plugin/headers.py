@@ -35,7 +35,7 @@ def read_headers(pack: str) -> dict[str, Header]:
     if not files:
         raise ValueError(f"{pack}: no *.safetensors; an EXL3 pack is served from a local folder")
     for file in files:
-        with safe_open(str(file), framework="pt") as tensors:
+        with safe_open(str(file), framework="numpy") as tensors:
             for name in tensors.keys():  # noqa: SIM118 (not a mapping)
                 shapes[name] = tuple(tensors.get_slice(name).get_shape())
     names = (name.removesuffix(".trellis") for name in shapes if name.endswith(".trellis"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from serve.adapters.watchdog import PR_SET_PDEATHSIG, prctl
@@ -42,6 +43,18 @@ def fork_workers_if_asked() -> None:
 
     check_then_fork.carve_fork = True  # type: ignore[attr-defined]  # a plugin may be registered twice in a process
     cpu.CpuPlatform.check_and_update_config = classmethod(check_then_fork)
+
+
+def pin_forked_rank(rank: int, ranks: int) -> None:
+    """Bind every thread of a forked rank to one processor of its own.
+
+    vLLM binds ranks itself only when it spawns them; ranks left unbound spin against each other (3 tokens a second).
+    """
+    if os.environ.get("CARVE_FORK") != "1" or ranks == 1:
+        return
+    processors = sorted(os.sched_getaffinity(0))
+    for task in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(task.name), {processors[rank % len(processors)]})
 
 
 def _die_with_parent() -> None:

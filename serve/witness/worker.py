@@ -63,6 +63,7 @@ class WitnessExtension:
             "quantization": str(config.model_config.quantization),
             "max_model_len": int(config.model_config.max_model_len),
             "enforce_eager": bool(config.model_config.enforce_eager),
+            "max_logprobs": int(config.model_config.max_logprobs),
             "seed": int(config.model_config.seed),
             "max_num_seqs": int(config.scheduler_config.max_num_seqs),
             "max_num_batched_tokens": int(config.scheduler_config.max_num_batched_tokens),

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import Glm4MoeForCausalLM
 
-from recipe.mini.export import export
+from recipe.mini.export import export, named_tensors, restore
 from recipe.mini.model import Experts, MiniModel, Shape
 
 TINY = Shape(
@@ -95,6 +95,27 @@ def test_export_names_and_shapes(tmp_path: Path) -> None:
     assert f"model.layers.{draft}.shared_head.norm.weight" in tensors
     assert not [name for name in tensors if "shared_head.head" in name or f"{draft}.embed" in name]
     assert tensors["lm_head.weight"].dtype == torch.float16
+
+
+def test_a_checkpoint_comes_back_as_the_same_model(tmp_path: Path) -> None:
+    model = random_model(TINY)
+    export(model, tmp_path, torch.float32)
+    back = restore(tmp_path)
+    assert back.shape == TINY
+    for (name, first), (_, second) in zip(named_tensors(model), named_tensors(back), strict=True):
+        assert torch.equal(first, second), name
+
+
+def test_a_checkpoint_with_foreign_or_missing_tensors_is_refused(tmp_path: Path) -> None:
+    export(random_model(TINY), tmp_path, torch.float32)
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file(tensors | {"model.layers.9.x": torch.ones(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"model\.layers\.9\.x"):
+        restore(tmp_path)
+    del tensors["model.norm.weight"]
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(KeyError, match=r"model\.norm"):
+        restore(tmp_path)
 
 
 def test_export_refuses_what_half_precision_cannot_hold(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, Glm4MoeForCausalLM
 
 from recipe.mini.encode import write
 from recipe.mini.evaluate import bigram_perplexity, needle_rows, needles_found, perplexity
+from recipe.mini.measure import measure
 from recipe.mini.model import MiniModel, Shape
 from recipe.mini.needles import DIGITS, LANGUAGES, needle
 from recipe.mini.tokenizer import save, train_tokenizer
@@ -71,6 +72,9 @@ def test_a_run_trains_and_leaves_a_checkpoint_that_transformers_loads(folder: Pa
     ids = AutoTokenizer.from_pretrained(tmp_path / "checkpoint")("shelf lamp 12", return_tensors="pt").input_ids
     with torch.no_grad():
         assert torch.isfinite(model(ids).logits).all()
+    found = measure(tmp_path / "checkpoint", lengths=[160], depths=2, text=folder / "held_out")
+    assert found["perplexity"]["en"] == pytest.approx(log["final"]["perplexity"]["en"], rel=0.01)
+    assert set(found["needles"]["160"]) == set(LANGUAGES)
     assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.attest.keys import PrivateKey
-from tests.runner.records import RateGate, RateInstrument, make_workspace
+from tests.runner.records import RateGate, RateInstrument, make_run, make_workspace, publish
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +41,9 @@ def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "config"
     monkeypatch.setenv("CARVE_CONFIG", str(home))
     return home
+
+
+@pytest.fixture
+def folder(workspace: Path, demo_runner: PrivateKey, tmp_path: Path) -> Path:
+    """A published report that passes."""
+    return publish(workspace, demo_runner, make_run(), tmp_path / "state")

@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from runner import ledger
+from runner.assurance import witnesses
 from runner.attest.keys import PrivateKey
 from runner.attest.trust import Role, Trust, load_trust, repository_file, signer_line, trust_key
 from runner.digest import canonical_json, sha256_bytes, sha256_json
@@ -21,6 +22,7 @@ from runner.model.run import Cost, Intent, RunRecord, SelfTest
 from runner.model.sample import Engagement, Sample, SpeedMeasure
 from runner.model.verdict import Figure, Status, Verdict
 from runner.report import write_folder
+from runner.verify import Verification, verify
 
 SEED = bytes(range(32))
 LAYERS = ("model.layers.1.mlp.experts", "model.layers.2.mlp.experts")
@@ -40,7 +42,7 @@ def instant(moment: datetime) -> str:
 class RateGate:
     """PASS where the candidate's mean rate is above the incumbent's by the sealed margin in percent."""
 
-    NAME, VERSION, Parameters = "rate", 1, GateParameters
+    NAME, VERSION, Parameters = "speed", 1, GateParameters
 
     def judge(self, given: GateInput) -> Verdict:
         """INVALID without samples of both arms."""
@@ -138,7 +140,7 @@ def make_plan(*, order: str, order_text: str, seat: str, margin_percent: str, pa
         windows=windows,
         gates=(
             PlannedGate(
-                name="rate",
+                name="speed",
                 version=1,
                 windows=tuple(window.id for window in windows),
                 parameters={"margin_percent": margin_percent},
@@ -233,6 +235,7 @@ def make_run(  # a whole run in one place reads best
         samples=tuple(samples),
         boots=(boot,),
     )
+    verdict = RateGate().judge(given)
     record = RunRecord(
         run=run,
         order_text=order_text,
@@ -245,12 +248,12 @@ def make_run(  # a whole run in one place reads best
         ended_at=instant(started + timedelta(seconds=100)),
         boots=(boot,),
         samples=tuple(samples),
-        verdicts=(RateGate().judge(given),),
-        self_tests=(SelfTest(gate="rate", version=1, case="equal_arms_fail", status=Status.FAIL),),
-        assurance=("client-clock", "perturbation"),
+        verdicts=(verdict,),
+        self_tests=(SelfTest(gate="speed", version=1, case="equal_arms_fail", status=Status.FAIL),),
+        assurance=witnesses([(verdict.gate, verdict.status)], (boot,)),
         subjects={**plan.subjects, "library.lna2": digest_of("lna2")},
         environment={"machine": "two cores", "sandbox": "none"},
-        costs=(Cost(what="boot shared-1", seconds=20), Cost(what="gate rate", seconds=48)),
+        costs=(Cost(what="boot shared-1", seconds=20), Cost(what="gate speed", seconds=48)),
         evidence={name: sha256_bytes(data) for name, data in files.items()},
     )
     return Run(record, files)
@@ -293,3 +296,9 @@ def publish(workspace: Path, key: PrivateKey, run: Run, scratch: Path) -> Path:
     record = run.record.model_copy(update={"intent_digest": announce(workspace, run, key)})
     evidence = run.write_evidence(scratch / record.run)
     return write_folder(record, key, evidence, workspace / "reports" / record.plan.order / record.run)
+
+
+def check(folder: Path, *, deep: bool = False) -> Verification:
+    """Verify inside the folder's workspace."""
+    workspace = folder.parents[2]
+    return verify(folder, trust_of(workspace), workspace, deep=deep)

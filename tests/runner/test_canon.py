@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,7 +22,7 @@ from runner.gates.registry import Withdrawn
 from runner.model.adoption import Observation
 from runner.model.boot import Label
 from runner.paths import source_root
-from tests.runner.records import START, announce, digest_of, instant, make_run, publish, trust_of
+from tests.runner.records import START, Run, announce, digest_of, instant, make_run, publish, trust_of
 
 pytestmark = pytest.mark.usefixtures("rate_gate")
 
@@ -61,7 +62,7 @@ def test_a_report_is_pending_until_a_person_adopts(published: Path, demo_adopter
     for part in (
         "Adopted by adopter:demo-adopter",
         "twice as fast",
-        "| rate | PASS | ratio | 2.0",
+        "| speed | PASS | ratio | 2.0",
         "8192 KV tokens",
         "float32",
     ):
@@ -151,7 +152,7 @@ def test_a_gate_that_does_not_pass_blocks(
     workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path, rates: tuple[str, str]
 ) -> None:
     publish(workspace, demo_runner, make_run(rates=rates), tmp_path / "s")
-    with pytest.raises(TrustError, match="gate rate is FAIL"):
+    with pytest.raises(TrustError, match="gate speed is FAIL"):
         decide.adopt(desk(workspace, demo_adopter), "r1", "anyway")
 
 
@@ -159,12 +160,12 @@ def test_a_waiver_with_a_reason_and_an_end_lets_it_through_until_then(
     workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
 ) -> None:
     publish(workspace, demo_runner, make_run(rates=("10", "10.2")), tmp_path / "s")
-    decide.waive(desk(workspace, demo_adopter, 1), "r1", "rate", "saves memory", at(3))
+    decide.waive(desk(workspace, demo_adopter, 1), "r1", "speed", "saves memory", at(3))
     with pytest.raises(TrustError, match="expired"):
         decide.adopt(desk(workspace, demo_adopter, 4), "r1", "late")
     decide.adopt(desk(workspace, demo_adopter, 2), "r1", "in time")
     standing = section(text_of(workspace), "Standing")
-    assert "waiver of rate" in standing and "(stands): saves memory" in standing
+    assert "waiver of speed" in standing and "(stands): saves memory" in standing
     announce(workspace, make_run(run="r9", started=START + timedelta(hours=5)), demo_runner)
     assert "(EXPIRED): saves memory" in section(text_of(workspace), "Standing")
 
@@ -173,15 +174,15 @@ def test_a_waiver_taken_back_no_longer_helps(
     workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
 ) -> None:
     publish(workspace, demo_runner, make_run(rates=("10", "9")), tmp_path / "s")
-    waiver = decide.waive(desk(workspace, demo_adopter, 1), "r1", "rate", "saves memory", at(9))
+    waiver = decide.waive(desk(workspace, demo_adopter, 1), "r1", "speed", "saves memory", at(9))
     decide.adopt(desk(workspace, demo_adopter, 2), "r1", "in time")
     decide.revoke(desk(workspace, demo_adopter, 3), waiver.name.removesuffix(ledger.SUFFIX), "not after all")
     text = text_of(workspace)
     assert "Run r1" not in section(text, "Standing")
-    assert "gate rate is FAIL" in section(text, "Adoptions that do not count")
+    assert "gate speed is FAIL" in section(text, "Adoptions that do not count")
 
 
-@pytest.mark.parametrize(("gate", "until"), [("needle", 9), ("rate", 0.5)])
+@pytest.mark.parametrize(("gate", "until"), [("needle", 9), ("speed", 0.5)])
 def test_a_waiver_of_nothing_or_for_no_time_is_refused(
     *, workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path, gate: str, until: float
 ) -> None:
@@ -310,11 +311,28 @@ def test_what_rests_on_a_withdrawn_gate_no_longer_counts(
     published: Path, demo_adopter: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decide.adopt(desk(published, demo_adopter, 1), "r1", "good")
-    gone = Withdrawn(gate="rate", version=1, date="2026-11-20", reason="averaged warm-up blocks")
+    gone = Withdrawn(gate="speed", version=1, date="2026-11-20", reason="averaged warm-up blocks")
     monkeypatch.setattr("runner.judge.withdrawn", lambda: (gone,))
     text = text_of(published)
     assert "Run r1" not in section(text, "Standing")
-    assert "rate@1 was withdrawn (2026-11-20, averaged" in section(text, "Adoptions that do not count")
+    assert "speed@1 was withdrawn (2026-11-20, averaged" in section(text, "Adoptions that do not count")
+
+
+def test_two_outside_witnesses_are_needed(
+    workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
+) -> None:
+    run = make_run()
+    boot = run.record.boots[0].model_copy(update={"ended": "died"})
+    record = run.record.model_copy(update={"boots": (boot,)})
+    publish(workspace, demo_runner, Run(record, run.files), tmp_path / "s")
+    with pytest.raises(TrustError, match="2 witnesses from outside the engine are needed; client-clock stood"):
+        decide.adopt(desk(workspace, demo_adopter), "r1", "fast")
+
+
+def test_the_last_entries_of_all_are_missed_by_the_committed_canon(published: Path) -> None:
+    canon.write(published, text_of(published))
+    shutil.rmtree(published / "reports")
+    assert canon.differs(published, text_of(published)).startswith("canon/LNA-CANON.md:6: found 'As of 2026-11-02")
 
 
 def test_an_empty_repository_has_a_canon_too(workspace: Path) -> None:

@@ -1,4 +1,4 @@
-"""``kill -9`` at every step boundary and at random moments: nothing of ours stays, and ``--resume`` finishes the run."""
+"""``kill -9`` at every step boundary and at random moments: nothing of ours stays, and ``--resume`` finishes."""
 
 from __future__ import annotations
 

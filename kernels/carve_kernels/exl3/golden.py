@@ -120,8 +120,18 @@ class Device:
     def __init__(self) -> None:
         import torch  # noqa: PLC0415 - only on the GPU host
         from exllamav3.ext import exllamav3_ext  # noqa: PLC0415
+        from exllamav3.version import __version__  # noqa: PLC0415
 
-        self.torch, self.ext = torch, exllamav3_ext
+        self.torch, self.ext, self.version = torch, exllamav3_ext, __version__
+
+    def facts(self) -> dict[str, str]:
+        """What answered."""
+        return {
+            "exllamav3": self.version,
+            "torch": self.torch.__version__,
+            "cuda": str(self.torch.version.cuda),
+            "device": self.torch.cuda.get_device_name(),
+        }
 
     def put(self, array: NDArray[Any]) -> Any:
         signed = array.view(np.int16) if array.dtype == np.uint16 else array
@@ -236,41 +246,35 @@ def check(kept: Arrays) -> list[tuple[str, bool, str]]:
     return compare(kept)
 
 
-def main(arguments: list[str]) -> int:
-    """Make the file named first and, where a second name is given, the file of raw facts; 1 where anything failed."""
+def run(device: Device, paths: list[Path]) -> int:
+    """Write the first file and, where a second is named, the raw facts; 1 where a section or comparison failed."""
     started, kept, raw = time.monotonic(), Arrays(), Arrays()
-    device, failures = Device(), []
-    from exllamav3.version import __version__ as version  # noqa: PLC0415 - only on the GPU host
-
-    print(f"exllamav3 {version}, torch {device.torch.__version__}, {device.torch.cuda.get_device_name()}", flush=True)
+    failures: dict[str, str] = {}
+    print(json.dumps(device.facts()), flush=True)
     for name, section in _record(device, kept, raw):
         try:
             section()
         except Exception:  # noqa: BLE001 - one failed section must not cost the others' time on the device
-            failures.append(f"{name}\n{traceback.format_exc()}")
-        print(f"{name}: {'FAILED' if failures and failures[-1].startswith(name) else 'ok'}", flush=True)
-    facts = {
-        "exllamav3": version,
-        "torch": device.torch.__version__,
-        "cuda": device.torch.version.cuda,
-        "device": device.torch.cuda.get_device_name(),
-        "python": platform.python_version(),
-        "script_sha256": hashlib.sha256(Path(__file__).read_bytes()).hexdigest(),
-        "failed_sections": failures,
-    }
+            failures[name] = traceback.format_exc()
+        print(f"{name}: {'FAILED' if name in failures else 'ok'}", flush=True)
+    script = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    facts = {**device.facts(), "python": platform.python_version(), "script_sha256": script, "failed": failures}
     kept["facts"] = np.frombuffer(json.dumps(facts, sort_keys=True).encode(), dtype=np.uint8)
-    _write(Path(arguments[0]), kept)
-    if len(arguments) > 1:
-        _write(Path(arguments[1]), raw)
-    for failure in failures:
-        print(f"SECTION FAILED: {failure}", flush=True)
+    for path, arrays in zip(paths, (kept, raw), strict=False):
+        _write(path, arrays)
+    for name, failure in failures.items():
+        print(f"SECTION FAILED: {name}\n{failure}", flush=True)
     findings = check(kept)
     for label, holds, seen in findings:
         print(f"{'holds ' if holds else 'DIFFERS'} {label}: {seen}")
-    seconds = time.monotonic() - started
-    wrong = sum(not holds for _, holds, _ in findings)
+    wrong, seconds = sum(not holds for _, holds, _ in findings), time.monotonic() - started
     print(f"{len(findings)} comparisons, {wrong} differ, {len(failures)} sections failed, {seconds:.0f} s")
     return int(bool(wrong or failures))
+
+
+def main(arguments: list[str]) -> int:
+    """``OUT.npz [RAW.npz]``"""
+    return run(Device(), [Path(argument) for argument in arguments])
 
 
 def _write(path: Path, arrays: Arrays) -> None:

@@ -1,5 +1,8 @@
 """Trellis search and quantisation of a layer: identical on every instruction set, and as good as theory says."""
 
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 from carve_kernels.exl3 import codebook, linear, native, quantise, trellis
@@ -8,7 +11,7 @@ from carve_kernels.exl3.native import Isa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.errors import InputError
+from runner.errors import InputError, StateError
 
 # Mean squared error on standard normal weights: the rate-distortion bound is 4^-K, QTIP (arXiv 2406.11235, table 1)
 # reports 0.069 for a 2-bit trellis of 2^16 states.
@@ -17,7 +20,7 @@ KNOWN_ERROR = {1: 0.272, 2: 0.069, 3: 0.0177, 4: 0.0047}
 
 def _normal(tiles: int, book: Codebook, seed: int = 0) -> np.ndarray:
     spread = codebook.table(book).astype(np.float64).std()
-    return (np.random.default_rng(seed).standard_normal((tiles, 256)) * spread).astype(np.float32)
+    return np.asarray(np.random.default_rng(seed).standard_normal((tiles, 256)) * spread, dtype=np.float32)
 
 
 def _error(tiles: np.ndarray, states: np.ndarray, book: Codebook) -> float:
@@ -135,3 +138,25 @@ def test_dead_channels_stay_dead() -> None:
 def test_bad_layers_are_refused(weight: np.ndarray, hessian: np.ndarray | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         quantise.quantise_linear(weight, 2, Codebook.MCG, 0, hessian)
+
+
+@pytest.mark.parametrize("isa", [isa for isa in Isa if isa == Isa.AVX512 == native.best_isa()])
+def test_two_bit_tile_takes_at_most_eight_milliseconds_of_a_core(isa: Isa) -> None:
+    tiles = _normal(8, Codebook.MCG)
+    spent = []
+    for _ in range(3):
+        before = time.thread_time()
+        native.search(tiles, 2, Codebook.MCG, isa)
+        spent.append((time.thread_time() - before) / len(tiles))
+    assert min(spent) <= 0.008
+
+
+def test_compiler_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(StateError, match=r"no C\+\+ compiler"):
+        native.build()
+    monkeypatch.setenv("CXX", "g++ -DCARVE_BROKEN=( -include /dev/null/none")
+    monkeypatch.setenv("CARVE_CACHE", str(tmp_path))
+    with pytest.raises(StateError, match="does not compile"):
+        native.build()
+    assert not list(tmp_path.rglob("*.so"))

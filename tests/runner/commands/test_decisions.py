@@ -65,9 +65,9 @@ def test_reject_and_waive(here: Path, tmp_path: Path) -> None:
     call("reject", "r1", "--key", key, "--reason", "no need")
     assert "no need" in call("reports", "--rejected")
     publish(here, keys.load_or_create("demo-runner"), make_run(run="r2", rates=("10", "9")), tmp_path / "state")
-    with pytest.raises(TrustError, match="gate rate is FAIL"):
+    with pytest.raises(TrustError, match="gate speed is FAIL"):
         call("adopt", "r2", "--key", key, "--reason", "x")
-    call("waive", "r2", "rate", "--key", key, "--reason", "saves memory", "--until", "2098-01-01T00:00:00Z")
+    call("waive", "r2", "speed", "--key", key, "--reason", "saves memory", "--until", "2098-01-01T00:00:00Z")
     call("adopt", "r2", "--key", key, "--reason", "saves memory")
 
 

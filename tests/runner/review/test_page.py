@@ -90,7 +90,7 @@ def test_the_terminal_shows_verdicts_pairs_and_launches(entry: Signed) -> None:
     terminal.show(screen, entry, measured_of(entry), 2)
     assert isinstance(screen.file, io.StringIO)
     text = screen.file.getvalue()
-    for part in ("rate@1", "PASS", "try 2 of this candidate", "median, 96.9 %", "lna2 192", "seat time 68 s"):
+    for part in ("speed@1", "PASS", "try 2 of this candidate", "median, 96.9 %", "lna2 192", "seat time 68 s"):
         assert part in text
 
 

@@ -1,0 +1,61 @@
+"""Turn an EXL3 pack into a plain float32 checkpoint that Hugging Face transformers loads.
+
+    python -m recipe.mini.dequantise PACK CHECKPOINT
+
+The other side of every cross-check: what transformers computes on these weights is what an engine must compute on the
+pack.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from carve_kernels.exl3 import linear, pack_format
+from numpy.typing import NDArray
+
+from recipe import pack_write
+from recipe.pack import Pack, read_pack
+
+
+def dequantise(pack: Path, folder: Path) -> Path:
+    """Write the checkpoint into ``folder`` (StateError where it exists, PackError for a broken pack) and return it."""
+    source = read_pack(pack)
+    partial = pack_write.fresh(pack_write.partial_folder(folder))
+    pack_write.write_shard(partial / "model.safetensors", weights(source))
+    config = json.loads((pack / "config.json").read_text(encoding="utf-8"))
+    config.pop("quantization_config", None)
+    pack_write.write_json(partial / "config.json", config | {"dtype": "float32"})
+    pack_write.copy_small_files(pack, partial)
+    pack_write.publish(partial, folder)
+    return folder
+
+
+def weights(pack: Pack) -> dict[str, NDArray[Any]]:
+    """All tensors of ``pack`` in float32; coded modules as ``<module>.weight [out, in]``."""
+    tensors = pack.tensors
+    coded = {
+        part for module, facts in pack.modules.items() for part in pack_format.tensor_names(module, facts.codebook)
+    }
+    plain: dict[str, NDArray[Any]] = {
+        name: entry.read().astype(np.float32) for name, entry in tensors.items() if name not in coded
+    }
+    for module, facts in pack.modules.items():
+        parts = {name: tensors[name].read() for name in pack_format.tensor_names(module, facts.codebook)}
+        plain[f"{module}.weight"] = linear.dequantise(pack_format.from_tensors(module, parts)).T
+    return plain
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pack", type=Path)
+    parser.add_argument("checkpoint", type=Path)
+    arguments = parser.parse_args()
+    print(dequantise(arguments.pack, arguments.checkpoint))
+
+
+if __name__ == "__main__":
+    main()

