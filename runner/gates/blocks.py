@@ -134,10 +134,14 @@ def candidate_rates(blocks: Iterable[Block], metric: str) -> dict[str, list[floa
 
 
 def clock_faults(blocks: Sequence[Block]) -> list[str]:
-    """Arms whose decode time the client and the engine's ``/metrics`` tell differently; only of single streams."""
+    """Arms whose decode time the client and the engine's ``/metrics`` tell differently.
+
+    Only of single streams, and of blocks in which nothing kept the client from its socket.
+    """
     faults = []
-    for variant in sorted({block.reading.sample.variant for block in blocks}):
-        measures = [block.measure for block in blocks if block.reading.sample.variant == variant]
+    calm = [block for block in blocks if not block.reading.sample.disturbed]
+    for variant in sorted({block.reading.sample.variant for block in calm}):
+        measures = [block.measure for block in calm if block.reading.sample.variant == variant]
         client = sum(text.decode_ns for measure in measures for text in measure.texts)
         server = sum(measure.server_decode_ns for measure in measures)
         single = all(measure.streams == 1 for measure in measures)

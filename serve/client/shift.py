@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pydantic import JsonValue
+
 from runner.model.evidence import Evidence
+from runner.paths import source_root
+from serve.adapters.packs import pack_folder
+from serve.adapters.reference import predicted_changes
 from serve.client.capture import Capture, record
 from serve.client.context import WindowContext
 from serve.client.forced import draw_documents, force_batches
@@ -16,7 +21,7 @@ from serve.client.texts import listed
 
 Change = Callable[[Capture, int], None]
 _PROJECTIONS = ("gate", "up", "down")
-_DOCUMENTS, _TOKENS = 4, 64
+_DOCUMENTS, _TOKENS, _EXPERTS = 4, 64, 8
 
 
 def watermark(context: WindowContext) -> Evidence:
@@ -47,30 +52,44 @@ def knock_out_zero(context: WindowContext) -> Evidence:
 def perturbation(context: WindowContext) -> Evidence:
     """One expert's scale on one rank by a drawn factor; layer, expert, projection and factor come from the sealed seed.
 
-    The factor lies in 0.25 .. 0.75: far from 1, so that every rank's change stands clear of the floor.
+    The factor lies in 0.25 .. 0.75: far from 1, so that every rank's change stands clear of the floor. Argument
+    ``predicted`` asks a reference forward, in a process of its own, how each change should move every logprob.
     """
-    layers = sorted({row.layer for rank in context.boot.counters() for row in rank.witness if _routed(row.op)})
-    experts = context.integer("experts", 8)
-
-    def chosen(rank: int) -> dict[str, Any]:
-        label = f"{context.window.id}/perturb/{rank}"
-        return {
-            "rank": rank,
-            "layer": context.draw.choice(f"{label}/layer", layers),
-            "expert": context.draw.integer(f"{label}/expert", experts),
-            "projection": context.draw.choice(f"{label}/projection", _PROJECTIONS),
-            "factor": (25 + context.draw.integer(f"{label}/factor", 51)) / 100,
-        }
-
-    return _shift(
+    layers = sorted(
+        {row.layer for rank in context.boot.counters() for row in rank.witness if row.op == "routed_experts"}
+    )
+    changes = [_drawn_change(context, rank.rank, layers) for rank in context.boot.record.ranks]
+    evidence = _shift(
         context,
-        change=lambda capture, rank: _ignore(capture.call("perturb", chosen(rank))),
+        change=lambda capture, rank: _ignore(capture.call("perturb", changes[rank])),
         undo=lambda capture, rank: _ignore(capture.call("unperturb", {})),
     )
+    if not context.window.arguments.get("predicted", False):
+        return evidence
+    moved = predicted_changes(
+        pack_folder(context.manifest, source_root() / context.manifest.pack),
+        {name: text["tokens"] for name, text in _texts(evidence).items()},
+        [change | {"ranks": len(changes)} for change in changes],
+    )
+    predicted: JsonValue = {str(rank): list(values) for rank, values in enumerate(moved)}
+    return evidence.model_copy(update={"facts": evidence.facts | {"predicted": predicted}})
 
 
-def _routed(op: str) -> bool:
-    return op == "routed_experts"
+def _drawn_change(context: WindowContext, rank: int, layers: list[str]) -> dict[str, Any]:
+    label = f"{context.window.id}/perturb/{rank}"
+    return {
+        "rank": rank,
+        "layer": context.draw.choice(f"{label}/layer", layers),
+        "expert": context.draw.integer(f"{label}/expert", context.integer("experts", _EXPERTS)),
+        "projection": context.draw.choice(f"{label}/projection", _PROJECTIONS),
+        "factor": (25 + context.draw.integer(f"{label}/factor", 51)) / 100,
+    }
+
+
+def _texts(evidence: Evidence) -> dict[str, Any]:
+    texts = evidence.material["texts"]
+    assert isinstance(texts, dict), "this module recorded it"
+    return texts
 
 
 def _ignore(_answer: object) -> None:

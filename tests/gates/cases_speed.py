@@ -306,6 +306,12 @@ def speed() -> list[Case]:
         ("engine-says-less-time_invalid", one(all_of(usual, early)), "INVALID", "incumbent: decode took"),
         ("one-late-block_pass", one(edited(usual, "q1-b1", measure=early(*usual[0]).measure)), "PASS", "FASTER"),
         ("four-streams-two-clocks_pass", one(all_of(usual, crowded)), "PASS", "FASTER"),
+        (
+            "disturbed-block-two-clocks_fail",
+            one(edited(usual, "q1-b2", measure=clock(usual[1][1], 1.6).measure, **disturbed), a_a_half_width="0.01"),
+            "UNRESOLVED",
+            "1 pairs fewer",
+        ),
         ("no-margin_invalid", given({}, ROLES, usual), "INVALID", "parameter margin"),
         ("stray-sample_invalid", _stray(usual), "INVALID", "a sample of a window this gate does not read"),
         ("other-instrument_invalid", one(edited(usual, "q1-b2", instrument="speed@2")), "INVALID", "read by speed@2"),
