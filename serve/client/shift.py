@@ -52,8 +52,9 @@ def knock_out_zero(context: WindowContext) -> Evidence:
 def perturbation(context: WindowContext) -> Evidence:
     """One expert's scale on one rank by a drawn factor; layer, expert, projection and factor come from the sealed seed.
 
-    The factor lies in 0.25 .. 0.75: far from 1, so that every rank's change stands clear of the floor. Argument
-    ``predicted`` asks a reference forward, in a process of its own, how each change should move every logprob.
+    The factor lies in 0.25 .. 0.75: far from 1, so that every rank's change stands clear of the floor. A reference
+    forward, in a process of its own, then says how each change should move every logprob; argument ``predicted`` switches
+    that off or on (default: on for a seat that serves a real pack by a process).
     """
     layers = sorted(
         {row.layer for rank in context.boot.counters() for row in rank.witness if row.op == "routed_experts"}
@@ -64,7 +65,7 @@ def perturbation(context: WindowContext) -> Evidence:
         change=lambda capture, rank: _ignore(capture.call("perturb", changes[rank])),
         undo=lambda capture, rank: _ignore(capture.call("unperturb", {})),
     )
-    if not context.window.arguments.get("predicted", False):
+    if not context.window.arguments.get("predicted", context.manifest.adapter == "process"):
         return evidence
     moved = predicted_changes(
         pack_folder(context.manifest, source_root() / context.manifest.pack),
