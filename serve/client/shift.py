@@ -5,7 +5,9 @@ The exchange ids say which: ``before/``, ``repeat/`` and ``rank0/``, ``rank1/`` 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
@@ -21,7 +23,7 @@ from serve.client.texts import listed
 
 Change = Callable[[Capture, int], None]
 _PROJECTIONS = ("gate", "up", "down")
-_DOCUMENTS, _TOKENS, _EXPERTS = 4, 64, 8
+_DOCUMENTS, _TOKENS = 4, 64
 
 
 def watermark(context: WindowContext) -> Evidence:
@@ -53,44 +55,55 @@ def perturbation(context: WindowContext) -> Evidence:
     """One expert's scale on one rank by a drawn factor; layer, expert, projection and factor come from the sealed seed.
 
     The factor lies in 0.25 .. 0.75: far from 1, so that every rank's change stands clear of the floor. A reference
-    forward, in a process of its own, then says how each change should move every logprob; argument ``predicted`` switches
-    that off or on (default: on for a seat that serves a real pack by a process).
+    forward that never saw the engine predicts what each change does to each logprob (facts ``predicted``).
     """
-    layers = sorted(
-        {row.layer for rank in context.boot.counters() for row in rank.witness if row.op == "routed_experts"}
-    )
-    changes = [_drawn_change(context, rank.rank, layers) for rank in context.boot.record.ranks]
+    layers = sorted({row.layer for rank in context.boot.counters() for row in rank.witness if _routed(row.op)})
+    simulated = context.boot.record.label == "simulated"
+    pack = None if simulated else pack_folder(context.manifest, source_root() / context.manifest.pack)
+    experts = context.integer("experts", 8) if pack is None else _routed_experts(pack)
+
+    def chosen(rank: int) -> dict[str, Any]:
+        label = f"{context.window.id}/perturb/{rank}"
+        return {
+            "rank": rank,
+            "layer": context.draw.choice(f"{label}/layer", layers),
+            "expert": context.draw.integer(f"{label}/expert", experts),
+            "projection": context.draw.choice(f"{label}/projection", _PROJECTIONS),
+            "factor": (25 + context.draw.integer(f"{label}/factor", 51)) / 100,
+        }
+
     evidence = _shift(
         context,
-        change=lambda capture, rank: _ignore(capture.call("perturb", changes[rank])),
+        change=lambda capture, rank: _ignore(capture.call("perturb", chosen(rank))),
         undo=lambda capture, rank: _ignore(capture.call("unperturb", {})),
     )
-    if not context.window.arguments.get("predicted", context.manifest.adapter == "process"):
-        return evidence
-    moved = predicted_changes(
-        pack_folder(context.manifest, source_root() / context.manifest.pack),
-        {name: text["tokens"] for name, text in _texts(evidence).items()},
-        [change | {"ranks": len(changes)} for change in changes],
+    if pack is None:
+        return evidence  # a simulated engine serves no pack that a reference could read
+    ranks = range(len(context.boot.record.ranks))
+    predicted = predicted_changes(
+        pack,
+        {identifier: text["tokens"] for identifier, text in _texts(evidence).items()},
+        [{**chosen(rank), "ranks": len(ranks)} for rank in ranks],
     )
-    predicted: JsonValue = {str(rank): list(values) for rank, values in enumerate(moved)}
-    return evidence.model_copy(update={"facts": evidence.facts | {"predicted": predicted}})
-
-
-def _drawn_change(context: WindowContext, rank: int, layers: list[str]) -> dict[str, Any]:
-    label = f"{context.window.id}/perturb/{rank}"
-    return {
-        "rank": rank,
-        "layer": context.draw.choice(f"{label}/layer", layers),
-        "expert": context.draw.integer(f"{label}/expert", context.integer("experts", _EXPERTS)),
-        "projection": context.draw.choice(f"{label}/projection", _PROJECTIONS),
-        "factor": (25 + context.draw.integer(f"{label}/factor", 51)) / 100,
+    prediction: dict[str, JsonValue] = {
+        str(rank): [f"{change:.7g}" for change in changes] for rank, changes in zip(ranks, predicted, strict=True)
     }
+    return evidence.model_copy(update={"facts": {**evidence.facts, "predicted": prediction}})
+
+
+def _routed_experts(pack: Path) -> int:
+    """How many experts a routed layer of the pack has, by its own configuration."""
+    return int(json.loads((pack / "config.json").read_text(encoding="utf-8"))["n_routed_experts"])
 
 
 def _texts(evidence: Evidence) -> dict[str, Any]:
     texts = evidence.material["texts"]
-    assert isinstance(texts, dict), "this module recorded it"
+    assert isinstance(texts, dict), "the driver itself wrote its material"
     return texts
+
+
+def _routed(op: str) -> bool:
+    return op == "routed_experts"
 
 
 def _ignore(_answer: object) -> None:
