@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pydantic import JsonValue
-from recipe.mini.needles import DIGITS, needle
 
+from recipe.mini.needles import DIGITS, needle
 from runner.model.evidence import Evidence
 from serve.client.capture import Capture, connect, record
 from serve.client.context import WindowContext

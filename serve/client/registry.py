@@ -7,6 +7,7 @@ from collections.abc import Callable
 from runner.errors import InputError
 from runner.model.evidence import Evidence
 from serve.client.context import WindowContext
+from serve.client.desk import pack, parity
 from serve.client.engaged import engaged
 from serve.client.forced import kld, ppl_decode
 from serve.client.kv import kv_window
@@ -27,6 +28,8 @@ _DRIVERS: dict[str, Driver] = {
     "knock-out-zero": knock_out_zero,
     "kv-window": kv_window,
     "needle": needles,
+    "pack": pack,
+    "parity": parity,
     "perturbation": perturbation,
     "ppl-decode": ppl_decode,
     "ppl-prefill": ppl_prefill,
