@@ -36,7 +36,8 @@ def run(arguments: Sequence[str]) -> int:
         _say(error, as_json="--json" in arguments)
         return error.exit_code
     except _CLICK_ERROR as error:
-        sys.stderr.write(f"error: {getattr(error, 'message', error)}\n  next step: runner --help\n")
+        message = error.format_message() if hasattr(error, "format_message") else str(error)
+        sys.stderr.write(f"error: {message}\n  next step: runner --help\n")
         return MALFORMED
     except (typer.Abort, KeyboardInterrupt):
         sys.stderr.write("stopped\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -21,7 +22,8 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
         draft.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
         raise StateError(
             "a file could not be written",
             where=str(path),

@@ -74,7 +74,7 @@ class Layout:
         elif name == KNOCK_OUTS[0]:
             role, strict = "knock-out-decline", 2
         else:
-            role, strict = "knock-out-zero", 2
+            role, strict, arguments = "knock-out-zero", 2, FORCING_ARGUMENTS
         if self.manifest.adapter == "fake":
             arguments = {}  # the toy engine forces tokens in every boot
         seconds = 0 if role == "desk" else self.manifest.boot_seconds

@@ -7,11 +7,14 @@ from pathlib import Path
 
 from carve_kernels.build import build as build_library
 
+from recipe.pack import read_pack
 from runner.digest import sha256_file, sha256_tree
 from runner.model.order import KernelOrder, WorkOrder
+from runner.model.seat import SeatManifest
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS
 from runner.steps.state import Built, Run
+from serve.adapters.packs import pack_folder
 
 GRADERS = ("runner", "serve", "recipe")
 """Trees of this checkout whose code plans, serves, measures and judges."""
@@ -19,8 +22,10 @@ GRADERS = ("runner", "serve", "recipe")
 
 def build(run: Run) -> Run:
     """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words."""
-    built = build_libraries(wanted(run.order.order), native=run.manifest.adapter != "fake")
-    return replace(run, built=Built(built, subjects_of(built)))
+    native = run.manifest.adapter != "fake"
+    built = build_libraries(wanted(run.order.order), native=native)
+    subjects = subjects_of(built) | (pack_subjects(run.manifest) if native else {})
+    return replace(run, built=Built(built, subjects))
 
 
 def wanted(order: WorkOrder) -> tuple[str, ...]:
@@ -46,3 +51,9 @@ def subjects_of(libraries: dict[str, Path]) -> dict[str, str]:
     for tree in GRADERS:
         subjects[f"tree.{tree}"] = sha256_tree(root, (root / tree).rglob("*.py"))
     return subjects
+
+
+def pack_subjects(manifest: SeatManifest) -> dict[str, str]:
+    """Digests of the served pack. Raises InputError where it is missing or broken."""
+    pack = read_pack(pack_folder(manifest, source_root() / manifest.pack))
+    return {"pack.header": pack.header_digest(), "pack.payload": pack.payload_digest()}

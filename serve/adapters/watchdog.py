@@ -153,7 +153,7 @@ class Watchdog:
                 scanned = time.monotonic()
 
     def alive(self) -> list[int]:
-        """Our descendants that still run. One reading can miss a process whose parent is just ending: two must agree."""
+        """Our descendants that still run. One reading can miss a process whose parent is just ending: none, twice."""
         self.reap()
         return descendants(os.getpid()) or descendants(os.getpid())
 

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from recipe.pack import inspect
 from runner.clock import now
+from runner.errors import SeatError
 from runner.model.evidence import Call, Evidence
 from runner.paths import source_root
 from serve.adapters.packs import pack_folder
@@ -16,12 +17,17 @@ from serve.client.context import WindowContext
 
 
 def parity(context: WindowContext) -> Evidence:
-    """Argument ``variant``: whose library the desk compares with the reference; the rest goes to the desk as it is."""
+    """Argument ``variant``: whose library the desk compares with the reference; the rest goes to the desk as it is.
+
+    Raises SeatError where the desk does not answer with cases.
+    """
     arguments = dict(context.window.arguments)
     at_ns = time.monotonic_ns()
 
     def collect() -> dict[str, JsonValue]:
         (answer,) = context.boot.call("parity", arguments)
+        if not isinstance(answer, dict) or "cases" not in answer:
+            raise SeatError("the desk's job gave no cases", where=context.boot.record.id, found=str(answer)[:200])
         return {"cases": answer["cases"]}
 
     call = Call(method="parity", arguments=arguments, results=(), at_ns=at_ns)

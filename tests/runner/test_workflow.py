@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -54,31 +54,35 @@ def test_the_fake_order_passes_verifies_and_stands_in_the_canon(home: Path, caps
     assert [one["state"] for one in listed] == ["PASS"]
 
 
+class Fault(NamedTuple):
+    """A candidate that must not pass, and by which gates it is caught."""
+
+    variant: str
+    seat: str
+    code: int
+    gates: dict[str, tuple[str, str]]
+
+
 FAULTS = [
-    ("silent-fallback", "fake", 2, {"engaged": ("INVALID", "rank 0"), "ppl-decode": ("INVALID", "declined other")}),
-    ("prefill-only", "fake", 2, {"ppl-decode": ("INVALID", "rows-below-limit"), "kld": ("INVALID", "")}),
-    ("half-k", "fake", 1, {"engaged": ("PASS", ""), "kld": ("FAIL", "mean KL"), "ppl-decode": ("FAIL", "worse")}),
-    ("one-rank", "fake-tp2", 2, {"engaged": ("INVALID", "rank 1, model.layers.1.mlp.experts")}),
+    Fault(
+        "silent-fallback", "fake", 2, {"engaged": ("INVALID", "rank 0"), "kld": ("INVALID", "declined other")}
+    ),
+    Fault("prefill-only", "fake", 2, {"ppl-decode": ("INVALID", "rows-below-limit"), "kld": ("INVALID", "")}),
+    Fault("half-k", "fake", 1, {"engaged": ("PASS", ""), "kld": ("FAIL", "mean KL"), "ppl-decode": ("FAIL", "worse")}),
+    Fault("one-rank", "fake-tp2", 2, {"engaged": ("INVALID", "rank 1, model.layers.1.mlp.experts")}),
 ]
 
 
-@pytest.mark.parametrize(("variant", "seat", "expected", "gates"), FAULTS, ids=[fault[0] for fault in FAULTS])
-def test_a_faulty_candidate_is_caught(
-    home: Path,
-    capsys: pytest.CaptureFixture[str],
-    variant: str,
-    seat: str,
-    expected: int,
-    gates: dict[str, tuple[str, str]],
-) -> None:
-    code, verdicts, report = execute(capsys, write_order(home, kernel_order(variant, seat=seat)))
-    for name, (status, words) in gates.items():
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.variant for fault in FAULTS])
+def test_a_faulty_candidate_is_caught(home: Path, capsys: pytest.CaptureFixture[str], fault: Fault) -> None:
+    order = write_order(home, kernel_order(fault.variant, seat=fault.seat))
+    code, verdicts, report = execute(capsys, order)
+    for name, (status, words) in fault.gates.items():
         assert verdicts[name]["status"] == status, verdicts[name]
         assert any(words in reason for reason in verdicts[name]["reasons"]), verdicts[name]
-    assert code == expected
-    code, found = ask(capsys, "verify", str(report))
-    assert code == 0
-    assert ask(capsys, "verify", "--require", "pass", str(report))[0] == expected
+    assert code == fault.code
+    assert ask(capsys, "verify", str(report))[0] == 0
+    assert ask(capsys, "verify", "--require", "pass", str(report))[0] == fault.code
 
 
 def test_a_strict_refusal_costs_its_boot_and_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

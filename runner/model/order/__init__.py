@@ -4,7 +4,16 @@ from runner.model.order.candidate import Candidate, Target
 from runner.model.order.facts import Fact, Reading
 from runner.model.order.intent import Craftsperson, Intent, People
 from runner.model.order.judgement import GateRequest, KillLine, Primary
-from runner.model.order.order import GateOrder, KernelOrder, Order, OrderFile, WorkOrder, load_order, parse_order
+from runner.model.order.order import (
+    GateOrder,
+    KernelOrder,
+    Order,
+    OrderFile,
+    SurveyOrder,
+    WorkOrder,
+    load_order,
+    parse_order,
+)
 
 __all__ = [
     "Candidate",
@@ -20,6 +29,7 @@ __all__ = [
     "People",
     "Primary",
     "Reading",
+    "SurveyOrder",
     "Target",
     "WorkOrder",
     "load_order",
