@@ -19,7 +19,6 @@ from runner.steps.state import Run
 _WITNESSES = {
     "speed": "client-clock",
     "perturbation": "perturbation",
-    "watermark": "perturbation",
     "knock-out": "knock-out",
 }
 """Which outside witness stood when a gate passed."""
