@@ -11,6 +11,8 @@ from runner.gates.engagement import incumbent_of
 from runner.model.sample import SpeedMeasure
 from runner.stats import log_ratio
 
+CLOCK_AGREEMENT = 0.02
+"""How far one stream's decode time at the client may lie from the engine's own, over all blocks of an arm."""
 _ORDERS = ("ABBA", "BAAB")
 
 
@@ -129,3 +131,20 @@ def candidate_rates(blocks: Iterable[Block], metric: str) -> dict[str, list[floa
         if block.candidate:
             rates.setdefault(block.reading.sample.boot, []).append(block.rate(metric))
     return rates
+
+
+def clock_faults(blocks: Sequence[Block]) -> list[str]:
+    """Arms whose decode time the client and the engine's ``/metrics`` tell differently.
+
+    Only of single streams, and of blocks in which nothing kept the client from its socket.
+    """
+    faults = []
+    calm = [block for block in blocks if not block.reading.sample.disturbed]
+    for variant in sorted({block.reading.sample.variant for block in calm}):
+        measures = [block.measure for block in calm if block.reading.sample.variant == variant]
+        client = sum(text.decode_ns for measure in measures for text in measure.texts)
+        server = sum(measure.server_decode_ns for measure in measures)
+        single = all(measure.streams == 1 for measure in measures)
+        if single and abs(client - server) > CLOCK_AGREEMENT * client:
+            faults.append(f"{variant}: decode took {client} ns at the client and {server} ns by /metrics")
+    return faults

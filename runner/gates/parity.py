@@ -22,7 +22,7 @@ class Parameters(GateParameters):
     """Row counts that the cases must cover without a decline."""
     cases: int = 1
     """Fewest cases that ran without a decline."""
-    allowed_declines: tuple[str, ...] = ()
+    allowed_declines: tuple[str, ...] = ("rows-above-limit",)
     """Typed reasons a case may be declined for; such a case proves nothing."""
 
 

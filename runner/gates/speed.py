@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from runner.gates.base import GateInput, GateParameters, Limit
-from runner.gates.blocks import Block, Pair, blocks_of, candidate_rates, one_variant, pairs_of, rate
+from runner.gates.blocks import Block, Pair, blocks_of, candidate_rates, clock_faults, one_variant, pairs_of, rate
 from runner.gates.common import Decision, Reading, decide, figure, invalid, verdict
 from runner.model.sample import SpeedMeasure
 from runner.model.verdict import Figure, Status, Verdict
@@ -51,6 +51,9 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
     whole = [pair for pair in pairs if not pair.disturbed]
     if not whole:
         return invalid("every quad has a disturbed block")
+    clocks = clock_faults(blocks)
+    if clocks:
+        return invalid(*clocks)
     control = _control(wanted, blocks, readings, given)
     if isinstance(control, Decision):
         return control

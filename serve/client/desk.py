@@ -1,52 +1,67 @@
-"""Readings without an engine: kernel parity and the pack's census. The desk's own answer is the evidence."""
+"""Readings that need no engine: the pack on disk, and a variant's parity at the desk."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from pydantic import JsonValue
 
 from recipe.pack import inspect
 from runner.clock import now
-from runner.model.evidence import Evidence
+from runner.errors import SeatError
+from runner.model.evidence import Call, Evidence
 from runner.paths import source_root
 from serve.adapters.packs import pack_folder
 from serve.client.context import WindowContext
 
-_SEEDS = 1 << 32
-
 
 def parity(context: WindowContext) -> Evidence:
-    """Arguments as the desk's parity job takes them; its seed is drawn. Facts: ``cases``."""
-    opened = time.monotonic_ns()
-    seed = context.draw.integer(f"{context.window.id}/seed", _SEEDS)
-    (answer,) = context.boot.call("parity", {**context.window.arguments, "seed": seed})
-    return _evidence(context, opened, {"cases": answer["cases"]}, {"seed": seed})
+    """Argument ``variant``: whose library the desk compares with the reference; the rest goes to the desk as it is.
+
+    Raises SeatError where the desk does not answer with cases.
+    """
+    arguments = dict(context.window.arguments)
+    at_ns = time.monotonic_ns()
+
+    def collect() -> dict[str, JsonValue]:
+        (answer,) = context.boot.call("parity", arguments)
+        if not isinstance(answer, dict) or "cases" not in answer:
+            raise SeatError("the desk's job gave no cases", where=context.boot.record.id, found=str(answer)[:200])
+        return {"cases": answer["cases"]}
+
+    call = Call(method="parity", arguments=arguments, results=(), at_ns=at_ns)
+    return _record(context, collect, calls=(call,))
 
 
 def pack(context: WindowContext) -> Evidence:
-    """No arguments. Facts: ``header_digest``, ``payload_digest`` and ``faults`` of the served pack."""
-    opened = time.monotonic_ns()
-    found, faults = inspect(pack_folder(context.manifest, source_root() / context.manifest.pack))
-    facts: dict[str, JsonValue] = {
-        "header_digest": found.header_digest(),
-        "payload_digest": found.payload_digest(),
-        "faults": [str(fault) for fault in faults],
-    }
-    return _evidence(context, opened, facts, {})
+    """Digests, closure and census of the pack that the seat serves."""
+
+    def collect() -> dict[str, JsonValue]:
+        found, faults = inspect(pack_folder(context.manifest, source_root() / context.manifest.pack))
+        return {
+            "header_digest": found.header_digest(),
+            "payload_digest": found.payload_digest(),
+            "faults": [" ".join(str(fault).split()) for fault in faults],
+        }
+
+    return _record(context, collect)
 
 
-def _evidence(
-    context: WindowContext, opened: int, facts: dict[str, JsonValue], material: dict[str, JsonValue]
+def _record(
+    context: WindowContext, collect: Callable[[], dict[str, JsonValue]], calls: tuple[Call, ...] = ()
 ) -> Evidence:
+    opened_at = now()
+    opened_ns = time.monotonic_ns()
+    facts = collect()
     return Evidence(
         window=context.window.id,
         boot=context.boot.record.id,
         instrument=context.window.instrument,
         variant=context.variant,
-        opened_at=now(),
-        opened_ns=opened,
+        opened_at=opened_at,
+        opened_ns=opened_ns,
         closed_ns=time.monotonic_ns(),
-        material=material,
+        calls=calls,
         facts=facts,
     )

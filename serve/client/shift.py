@@ -5,10 +5,17 @@ The exchange ids say which: ``before/``, ``repeat/`` and ``rank0/``, ``rank1/`` 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from pydantic import JsonValue
+
 from runner.model.evidence import Evidence
+from runner.paths import source_root
+from serve.adapters.packs import pack_folder
+from serve.adapters.reference import predicted_changes
 from serve.client.capture import Capture, record
 from serve.client.context import WindowContext
 from serve.client.forced import draw_documents, force_batches
@@ -47,10 +54,13 @@ def knock_out_zero(context: WindowContext) -> Evidence:
 def perturbation(context: WindowContext) -> Evidence:
     """One expert's scale on one rank by a drawn factor; layer, expert, projection and factor come from the sealed seed.
 
-    The factor lies in 0.25 .. 0.75: far from 1, so that every rank's change stands clear of the floor.
+    The factor lies in 0.25 .. 0.75: far from 1, so that every rank's change stands clear of the floor. A reference
+    forward that never saw the engine predicts what each change does to each logprob (facts ``predicted``).
     """
     layers = sorted({row.layer for rank in context.boot.counters() for row in rank.witness if _routed(row.op)})
-    experts = context.integer("experts", 8)
+    simulated = context.boot.record.label == "simulated"
+    pack = None if simulated else pack_folder(context.manifest, source_root() / context.manifest.pack)
+    experts = context.integer("experts", 8) if pack is None else _routed_experts(pack)
 
     def chosen(rank: int) -> dict[str, Any]:
         label = f"{context.window.id}/perturb/{rank}"
@@ -62,11 +72,34 @@ def perturbation(context: WindowContext) -> Evidence:
             "factor": (25 + context.draw.integer(f"{label}/factor", 51)) / 100,
         }
 
-    return _shift(
+    evidence = _shift(
         context,
         change=lambda capture, rank: _ignore(capture.call("perturb", chosen(rank))),
         undo=lambda capture, rank: _ignore(capture.call("unperturb", {})),
     )
+    if pack is None:
+        return evidence  # a simulated engine serves no pack that a reference could read
+    ranks = range(len(context.boot.record.ranks))
+    predicted = predicted_changes(
+        pack,
+        {identifier: text["tokens"] for identifier, text in _texts(evidence).items()},
+        [{**chosen(rank), "ranks": len(ranks)} for rank in ranks],
+    )
+    prediction: dict[str, JsonValue] = {
+        str(rank): [f"{change:.7g}" for change in changes] for rank, changes in zip(ranks, predicted, strict=True)
+    }
+    return evidence.model_copy(update={"facts": {**evidence.facts, "predicted": prediction}})
+
+
+def _routed_experts(pack: Path) -> int:
+    """How many experts a routed layer of the pack has, by its own configuration."""
+    return int(json.loads((pack / "config.json").read_text(encoding="utf-8"))["n_routed_experts"])
+
+
+def _texts(evidence: Evidence) -> dict[str, Any]:
+    texts = evidence.material["texts"]
+    assert isinstance(texts, dict), "the driver itself wrote its material"
+    return texts
 
 
 def _routed(op: str) -> bool:

@@ -1,4 +1,4 @@
-"""Rates of one block of streamed completions, cross-checked with the engine's own count of tokens and time."""
+"""Rates of one block of streamed completions, beside the engine's own count of tokens and time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from serve.instruments.streams import read_texts
 NAME = "speed"
 VERSION = 1
 
-RATE_AGREEMENT = 0.02
-"""How far one stream's decode time may lie from the engine's own."""
 _SECOND_NS = 1_000_000_000
 
 
 def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
-    """Decode-only and aggregate rate of a block; every fault makes it no measurement."""
+    """Decode-only and aggregate rate of a block.
+
+    Tokens that disagree with ``/metrics`` are a fault. Times are only recorded side by side: one late event moves
+    a short block by a per cent or two, so the gate compares the two clocks over all blocks of an arm.
+    """
     own = evidence[0]
     texts, faults = read_texts(own)
     faults += state_faults(own)
@@ -39,17 +41,13 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
         faults.append("the engine serves no token or decode-time counter")
     elif round(server_tokens) != counted:
         faults.append(f"usage says {counted} tokens, /metrics {server_tokens:.0f}")
-    decode_ns = sum(text.decode_ns for text in texts)
-    server_decode_ns = round((server_ns or 0.0) * _SECOND_NS)
-    if streams == 1 and server_decode_ns and abs(decode_ns / server_decode_ns - 1) > RATE_AGREEMENT:
-        faults.append(f"decode took {decode_ns} ns at the client and {server_decode_ns} ns by /metrics")
     measure = SpeedMeasure(
         streams=streams,
         texts=tuple(texts),
         decode_rate=decimal_text(_decode_rate(texts)),
         aggregate_rate=decimal_text(_aggregate_rate(own, counted)),
         server_tokens=round(server_tokens or 0),
-        server_decode_ns=server_decode_ns,
+        server_decode_ns=round((server_ns or 0.0) * _SECOND_NS),
     )
     return sample(evidence, measure, faults)
 

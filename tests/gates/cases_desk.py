@@ -135,6 +135,13 @@ def parity() -> list[Case]:
         ("inside-the-limits_pass", one({"rows": [4, 16], "cases": 2}), "PASS", "every case"),
         ("at-the-limits_pass", one(relative_error="2e-3", norm_ratio="0.99"), "PASS", "every case"),
         ("allowed-decline_pass", one({"allowed_declines": ["bits"]}, declined="bits"), "PASS", "every case"),
+        ("rows-above-its-limit_pass", one(declined="rows-above-limit"), "PASS", "every case"),
+        (
+            "no-decline-allowed_fail",
+            one({"allowed_declines": []}, declined="rows-above-limit"),
+            "FAIL",
+            "rows-above-limit",
+        ),
         ("SF-05-rows-untested_invalid", one({"rows": [4, 6, 16]}), "INVALID", "[6]"),
         (
             "rows-only-declined_invalid",

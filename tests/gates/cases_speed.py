@@ -98,6 +98,25 @@ def slow_boot(planned: PlannedWindow, taken: Sample) -> Sample:
     return taken.model_copy(update={"measure": block(rate * 0.75, int(planned.id[1]) - 1)})
 
 
+def clock(taken: Sample, factor: float, streams: int = 1) -> Sample:
+    """The engine's own decode time is another than the client's."""
+    assert isinstance(taken.measure, SpeedMeasure)
+    told = {"server_decode_ns": round(taken.measure.server_decode_ns * factor), "streams": streams}
+    return taken.model_copy(update={"measure": taken.measure.model_copy(update=told)})
+
+
+def late(planned: PlannedWindow, taken: Sample) -> Sample:
+    return clock(taken, 1.03 if taken.variant == CANDIDATE else 1.0)
+
+
+def early(planned: PlannedWindow, taken: Sample) -> Sample:
+    return clock(taken, 0.97 if taken.variant == INCUMBENT else 1.0)
+
+
+def crowded(planned: PlannedWindow, taken: Sample) -> Sample:
+    return clock(taken, 1.2, streams=4)
+
+
 def slow_incumbent(planned: PlannedWindow, taken: Sample) -> Sample:
     """Only the incumbent is slower in the second boot."""
     return slow_boot(planned, taken) if taken.variant == INCUMBENT else taken
@@ -283,6 +302,16 @@ def speed() -> list[Case]:
             "planned was shared-a",
         ),
         ("two-boots-of-one-name_invalid", _second_boot(usual), "INVALID", "its blocks come from several boots"),
+        ("client-and-metrics-two-clocks_invalid", one(all_of(usual, late)), "INVALID", "lna2: decode took"),
+        ("engine-says-less-time_invalid", one(all_of(usual, early)), "INVALID", "incumbent: decode took"),
+        ("one-late-block_pass", one(edited(usual, "q1-b1", measure=early(*usual[0]).measure)), "PASS", "FASTER"),
+        ("four-streams-two-clocks_pass", one(all_of(usual, crowded)), "PASS", "FASTER"),
+        (
+            "disturbed-block-two-clocks_fail",
+            one(edited(usual, "q1-b2", measure=clock(usual[1][1], 1.6).measure, **disturbed), a_a_half_width="0.01"),
+            "UNRESOLVED",
+            "1 pairs fewer",
+        ),
         ("no-margin_invalid", given({}, ROLES, usual), "INVALID", "parameter margin"),
         ("stray-sample_invalid", _stray(usual), "INVALID", "a sample of a window this gate does not read"),
         ("other-instrument_invalid", one(edited(usual, "q1-b2", instrument="speed@2")), "INVALID", "read by speed@2"),

@@ -103,7 +103,7 @@ def launches(sample: Sample, variant: str) -> dict[int, dict[int, int]]:
 def test_speed_has_its_tokens_times_and_rows(boot: BootedEngine) -> None:
     evidence, sample = measured(boot, "speed", streams=1, tokens=24, prompt_tokens=48)
     assert isinstance(sample.measure, SpeedMeasure)
-    assert [fault for fault in sample.faults if "decode took" not in fault] == []
+    assert sample.faults == ()
     assert sample.measure.server_tokens == 72
     assert {text.language for text in sample.measure.texts} == {"en", "ja", "code"}
     assert all(text.completion_tokens == 24 and text.finish_reason == "length" for text in sample.measure.texts)
