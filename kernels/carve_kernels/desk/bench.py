@@ -131,11 +131,10 @@ def table(timings: Sequence[Timing]) -> str:
     """The timings for a person."""
     head = ("shape", "bits", "rows", "variant", "experts", "min", "p50", "p95 us", "Gw/s", "decode", "memory floor us")
     lines = [" ".join(f"{word:>{14 if word == 'variant' else 8}}" for word in head)]
-    lines += [
-        f"{t.shape:>8} {t.bits:>8} {t.rows:>8} {t.variant:>14} {t.experts:>8.1f} {t.minimum_us:>8.0f} {t.median_us:>8.0f}"
-        f" {t.p95_us:>8.0f} {t.weights_rate:>8.2f} {t.decode_floor_us:>8.0f} {t.memory_floor_us:>8.0f}"
-        for t in timings
-    ]
+    for t in timings:
+        words = [f"{t.shape:>8}", f"{t.bits:>8}", f"{t.rows:>8}", f"{t.variant:>14}"]
+        numbers = (t.experts, t.minimum_us, t.median_us, t.p95_us, t.weights_rate, t.decode_floor_us, t.memory_floor_us)
+        lines.append(" ".join([*words, *(f"{number:>8.2f}" for number in numbers)]))
     return "\n".join(lines)
 
 

@@ -36,7 +36,7 @@ class Shape:
 
 
 def linear(
-    draw: np.random.Generator, in_features: int, out_features: int, bits: int, book: Codebook, scale: float = 1.0
+    draw: np.random.Generator, in_features: int, out_features: int, bits: int, book: Codebook, *, scale: float = 1.0
 ) -> Linear:
     """Random trellis, signs and scales such that unit-variance inputs give outputs of about ``scale``."""
     words = draw.integers(0, 1 << 16, (in_features // 16, out_features // 16, 16 * bits), dtype=np.uint16)
@@ -88,6 +88,6 @@ def routes(draw: np.random.Generator, kind: Route, shape: Shape, rows: int) -> N
 
 
 def inputs(draw: np.random.Generator, kind: Inputs, shape: Shape, rows: int) -> NDArray[np.float32]:
-    """Activations ``[rows, hidden]``: zeros, unit variance, eight times that, or such that gate and up reach the limit."""
+    """Activations ``[rows, hidden]``: zeros, unit variance, eight times that, or so that gate and up pass the limit."""
     scale = {"zero": 0.0, "gaussian": 1.0, "large": 8.0, "clamp": 4.0}[kind]
     return (scale * draw.standard_normal((rows, shape.hidden))).astype(np.float32)
