@@ -38,21 +38,27 @@ def prctl(option: int, value: int) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Live processes below ``root``, parents first; zombies are left out."""
+    """Live processes below ``root``, parents first.
+
+    Zombies are left out but not what is below them: a process whose first thread has ended is one until its other
+    threads have, and its children are still its own.
+    """
     parents: dict[int, list[int]] = {}
+    ended = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, IndexError):
                 state, parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:2]
-                if state not in "ZX":
-                    parents.setdefault(int(parent), []).append(int(entry.name))
+                parents.setdefault(int(parent), []).append(int(entry.name))
+                if state in "ZX":
+                    ended.add(int(entry.name))
     found: list[int] = []
     waiting = [root]
     while waiting:
         children = parents.get(waiting.pop(0), [])
         found += children
         waiting += children
-    return found
+    return [pid for pid in found if pid not in ended]
 
 
 def shared_files(pid: int, *, mapped: bool) -> set[str]:
@@ -153,7 +159,7 @@ class Watchdog:
                 scanned = time.monotonic()
 
     def alive(self) -> list[int]:
-        """Our descendants that still run. One reading can miss a process whose parent is just ending: none, twice."""
+        """Our descendants that still run; none only where two readings say so, since one is not made in an instant."""
         self.reap()
         return descendants(os.getpid()) or descendants(os.getpid())
 

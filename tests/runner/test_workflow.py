@@ -64,9 +64,7 @@ class Fault(NamedTuple):
 
 
 FAULTS = [
-    Fault(
-        "silent-fallback", "fake", 2, {"engaged": ("INVALID", "rank 0"), "kld": ("INVALID", "declined other")}
-    ),
+    Fault("silent-fallback", "fake", 2, {"engaged": ("INVALID", "rank 0"), "kld": ("INVALID", "declined other")}),
     Fault("prefill-only", "fake", 2, {"ppl-decode": ("INVALID", "rows-below-limit"), "kld": ("INVALID", "")}),
     Fault("half-k", "fake", 1, {"engaged": ("PASS", ""), "kld": ("FAIL", "mean KL"), "ppl-decode": ("FAIL", "worse")}),
     Fault("one-rank", "fake-tp2", 2, {"engaged": ("INVALID", "rank 1, model.layers.1.mlp.experts")}),
