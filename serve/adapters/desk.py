@@ -44,7 +44,8 @@ class DeskBoot:
                 found=f"{method} of {variant}",
             )
         library = str(self.libraries[variant].resolve())
-        answer = run_job(f"carve_kernels.desk.{method}", {"library": library, **wanted}, timeout=TIMEOUT_SECONDS)
+        request = {"job": method, "library": library, **wanted}
+        answer = run_job("carve_kernels.desk.job", request, timeout=TIMEOUT_SECONDS)
         self.words += f"{method} of {variant}: {len(answer['cases'])} cases\n"
         return [answer]
 

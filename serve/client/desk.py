@@ -19,9 +19,11 @@ from serve.client.context import WindowContext
 def parity(context: WindowContext) -> Evidence:
     """Argument ``variant``: whose library the desk compares with the reference; the rest goes to the desk as it is.
 
+    Tensors, routes and inputs come from a seed that is drawn for the run, so that no library can know them.
     Raises SeatError where the desk does not answer with cases.
     """
-    arguments = dict(context.window.arguments)
+    seed = context.draw.integer(f"{context.window.id}/seed", 1 << 31)
+    arguments = {**context.window.arguments, "seed": seed}
     at_ns = time.monotonic_ns()
 
     def collect() -> dict[str, JsonValue]:
