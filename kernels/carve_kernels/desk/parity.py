@@ -73,7 +73,7 @@ class Reading:
 def run(
     library: Library, seed: int, *, rows: Sequence[int] = (*DECODE_ROWS, *PREFILL_ROWS), threads: int = 2
 ) -> list[Fact]:
-    """All cases. ``seed`` decides the tensors, routes and inputs; ``rows`` are the row counts (other formats: some of them)."""
+    """All cases. ``seed`` decides the tensors, routes and inputs; the formats in brief use those of BRIEF_ROWS only."""
     facts = []
     for form in (*FULL, *BRIEF):
         chosen = [count for count in rows if form in FULL or count in BRIEF_ROWS]
