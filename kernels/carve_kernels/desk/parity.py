@@ -73,12 +73,13 @@ class Reading:
 def run(
     library: Library, seed: int, *, rows: Sequence[int] = (*DECODE_ROWS, *PREFILL_ROWS), threads: int = 2
 ) -> list[Fact]:
-    """All cases. ``seed`` decides the tensors, routes and inputs; ``rows`` are the row counts of the full formats."""
+    """All cases. ``seed`` decides the tensors, routes and inputs; ``rows`` are the row counts (other formats: some of them)."""
     facts = []
     for form in (*FULL, *BRIEF):
+        chosen = [count for count in rows if form in FULL or count in BRIEF_ROWS]
         draw = np.random.default_rng([seed, form.bits, form.book.abi])
         experts = layers.experts(draw, SHAPE, form.bits, form.book)
-        facts += list(measure(library, experts, form, rows if form in FULL else BRIEF_ROWS, draw, threads=threads))
+        facts += list(measure(library, experts, form, chosen, draw, threads=threads))
     return facts
 
 
