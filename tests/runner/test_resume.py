@@ -91,9 +91,9 @@ def assert_no_torn_quad(record: dict[str, Any]) -> None:
     quads = {
         window["id"]: window["arguments"]["quad"] for window in record["plan"]["windows"] if window["arm"] == "drawn"
     }
-    for sample in record["samples"]:
-        if sample["window"] in quads:
-            boots.setdefault(quads[sample["window"]], set()).add(sample["boot"])
+    counting = {sample["window"]: sample["boot"] for sample in record["samples"]}  # after what was disturbed
+    for window, quad in quads.items():
+        boots.setdefault(quad, set()).add(counting[window])
     assert len(boots) == record["plan"]["pairs"]
     assert all(len(found) == 1 for found in boots.values())
 

@@ -1,0 +1,101 @@
+"""Blocks on a busy machine: kept, counted, measured again as whole quads, and in the end given up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.model.evidence import Evidence, MachineState
+from runner.model.plan import PlannedWindow
+from runner.model.sample import Sample, SpeedMeasure
+from runner.session import open_run
+from runner.steps import boots, reduce
+from runner.steps.evidence import digests, keep
+from runner.steps.seal import seal
+from runner.steps.state import Run, Silent
+from runner.workspace import make_workspace
+from serve.instruments.base import evidence_digest
+from tests.runner.flow_orders import gate_order, write_order
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    make_workspace(tmp_path / "workspace")
+    monkeypatch.setenv("CARVE_WORKSPACE", str(tmp_path / "workspace"))
+    monkeypatch.setenv("CARVE_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("CARVE_CONFIG", str(tmp_path / "config"))
+    return seal(open_run(write_order(tmp_path, gate_order()), progress=Silent()))
+
+
+def evidence(window: PlannedWindow, *, busy: int) -> Evidence:
+    """A block of one second on one processor, of which foreign work took ``busy`` ticks of a hundred."""
+    states = tuple(
+        MachineState(at_ns=at, load1_milli=0, steal_ticks=0, busy_ticks=ticks, own_ticks=0)
+        for at, ticks in ((0, 0), (10**9, busy))
+    )
+    limits = {"steal_fraction": "0.1", "foreign_fraction": "0.2"}
+    return Evidence(
+        window=window.id,
+        boot="shared-a-00000001",
+        instrument=window.instrument,
+        variant="incumbent",
+        opened_at="2026-11-30T00:00:00Z",
+        opened_ns=0,
+        closed_ns=10**9,
+        machine=states,
+        facts={"limits": limits, "processors": 1, "ticks_per_second": 100},
+    )
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, run: Run, busy: list[int]) -> tuple[list[str], Run]:
+    """The first quad measured with these foreign ticks block by block; the windows in the order of measuring."""
+    block = next(block for block in boots.blocks_of(run, run.plan.boots[1]) if len(block) == 4)
+    order: list[str] = []
+
+    def measure(at: Run, _boot: object, window: PlannedWindow) -> None:
+        order.append(window.id)
+        keep(at, evidence(window, busy=busy.pop(0) if busy else 0))
+
+    def read(_run: Run, window: PlannedWindow, found: list[Evidence]) -> Sample:
+        own = found[0]
+        fraction = own.machine[1].busy_ticks / 100
+        rate = SpeedMeasure(
+            streams=1, texts=(), decode_rate="1", aggregate_rate="1", server_tokens=1, server_decode_ns=1
+        )
+        return Sample(
+            window=window.id,
+            boot=own.boot,
+            instrument=own.instrument,
+            variant=own.variant,
+            evidence=(evidence_digest(own),),
+            measure=rate,
+            engagement=(),
+            disturbed=("foreign fraction",) if fraction > 0.2 else (),
+        )
+
+    monkeypatch.setattr(boots, "_measure", measure)
+    monkeypatch.setattr(reduce, "_reduced", read)
+    boots._measure_block(run, None, block)  # type: ignore[arg-type]  # no boot is needed for made-up evidence
+    return order, reduce.reduce(run)
+
+
+def test_a_disturbed_quad_is_measured_again_as_a_whole(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, after = measured(monkeypatch, run, [0, 90])
+    quad = [f"q1-b{block}" for block in (1, 2, 3, 4)]
+    assert order == quad + quad
+    found = [(sample.window, bool(sample.disturbed)) for sample in after.outcome.samples]
+    assert found == [("q1-b1", False), ("q1-b2", True), ("q1-b2", False), ("q1-b3", False), ("q1-b4", False)]
+    assert sum("evidence/disturbed/" in name for name in digests(run)) == 4
+    assert len(run.journal.of("window-disturbed")) == 4
+
+
+def test_a_calm_quad_is_measured_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, after = measured(monkeypatch, run, [0, 19, 20, 5])
+    assert len(order) == len(after.outcome.samples) == 4
+
+
+def test_a_busy_machine_is_given_up_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, after = measured(monkeypatch, run, [90] * 100)
+    assert len(order) == 4 + 4  # 24 blocks: a second quad set aside would be more than one block in four
+    assert all(sample.disturbed for sample in after.outcome.samples)
