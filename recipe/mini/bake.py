@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("--codebook", type=Codebook, choices=list(Codebook), default=Codebook.MCG)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--calibration", type=Path, help="JSON lines of training texts; needs transformers")
-    parser.add_argument("--documents", type=int, default=200, help="how many of them")
+    parser.add_argument("--documents", type=int, default=64, help="how many of them")
     arguments = parser.parse_args()
     settings = Settings(arguments.experts, arguments.mlp, arguments.codebook, arguments.seed)
     hessians = None

@@ -7,7 +7,7 @@ coded without. The text must be disjoint from held-out text.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,10 @@ def texts(file: Path, documents: int) -> list[str]:
 
 
 def hessians(checkpoint: Path, documents: Iterable[str], length: int = 1024) -> dict[str, NDArray[np.float32]]:
-    """Module name to the mean of ``x^T x`` over its inputs, for each module that the main layers run."""
+    """Module name to the mean of ``x^T x`` over its inputs, for each module that the main layers run.
+
+    Of each document the first ``length`` tokens are read.
+    """
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     moments = _Moments()
@@ -57,15 +60,10 @@ def hessians(checkpoint: Path, documents: Iterable[str], length: int = 1024) -> 
         elif ".mlp." in name and name.endswith((GATE, DOWN)):
             module.register_forward_pre_hook(_linear(name, moments))
     with torch.inference_mode():
-        for ids in _windows(tokenizer, documents, length):
+        for text in documents:
+            ids = tokenizer(text, truncation=True, max_length=length)["input_ids"]
             model(torch.tensor([ids]), use_cache=False)
     return moments.means()
-
-
-def _windows(tokenizer: Any, documents: Iterable[str], length: int) -> Iterator[list[int]]:
-    for text in documents:
-        ids = tokenizer(text)["input_ids"]
-        yield from (ids[start : start + length] for start in range(0, len(ids), length))
 
 
 def _linear(name: str, moments: _Moments) -> Any:
