@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from runner.attest.keys import PrivateKey
+from runner.workspace import make_workspace as make_empty_workspace
 from tests.runner.records import RateGate, RateInstrument, make_run, make_workspace, publish
+
+collect_ignore = [] if find_spec("vllm") else ["test_resume_engine.py"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty workspace, a state folder and a key of this test alone."""
+    make_empty_workspace(tmp_path / "workspace")
+    monkeypatch.setenv("CARVE_WORKSPACE", str(tmp_path / "workspace"))
+    monkeypatch.setenv("CARVE_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("CARVE_CONFIG", str(tmp_path / "config"))
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

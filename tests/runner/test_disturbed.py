@@ -14,18 +14,13 @@ from runner.steps import boots, reduce
 from runner.steps.evidence import digests, keep
 from runner.steps.seal import seal
 from runner.steps.state import Run, Silent
-from runner.workspace import make_workspace
 from serve.instruments.base import evidence_digest
 from tests.runner.flow_orders import gate_order, write_order
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    make_workspace(tmp_path / "workspace")
-    monkeypatch.setenv("CARVE_WORKSPACE", str(tmp_path / "workspace"))
-    monkeypatch.setenv("CARVE_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("CARVE_CONFIG", str(tmp_path / "config"))
-    return seal(open_run(write_order(tmp_path, gate_order()), progress=Silent()))
+def run(home: Path) -> Run:
+    return seal(open_run(write_order(home, gate_order()), progress=Silent()))
 
 
 def evidence(window: PlannedWindow, *, busy: int) -> Evidence:

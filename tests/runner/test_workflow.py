@@ -10,20 +10,9 @@ import pytest
 
 from runner.cli import run
 from runner.paths import source_root
-from runner.workspace import make_workspace
 from tests.runner.flow_orders import QUALITY, gate_order, kernel_order, write_order
 
 Answer = tuple[int, Any]
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A workspace, a state folder and a key of this test alone."""
-    make_workspace(tmp_path / "workspace")
-    monkeypatch.setenv("CARVE_WORKSPACE", str(tmp_path / "workspace"))
-    monkeypatch.setenv("CARVE_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("CARVE_CONFIG", str(tmp_path / "config"))
-    return tmp_path
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:

@@ -1,4 +1,4 @@
-"""Boots of the real engine with a small pack of random weights, for tests marked ``engine``."""
+"""Boots of the real engine with the trained pack, for tests marked ``engine``."""
 
 from __future__ import annotations
 
@@ -8,29 +8,41 @@ from typing import Any
 from carve_kernels.build import build
 
 from runner.model.plan import PlannedBoot
+from runner.paths import source_root
 from runner.steps.seats import load_manifest
 from serve.adapters.booted import BootedEngine
 from serve.adapters.process import ProcessSeat
 from serve.seat import BootRequest
 
-LAYERS = ("model.layers.1.mlp.experts", "model.layers.2.mlp.experts")
+PACK = source_root() / "recipe/mini/pack"
+LAYERS = tuple(f"model.layers.{layer}.mlp.experts" for layer in (1, 2, 3))
 FORCE = {"logits_processors": "serve.witness.force:Force"}
-VARIANTS = ("incumbent", "lna2", "incumbent-watermark")
+VARIANTS = ("incumbent", "lna2", "incumbent-watermark", "half-k")
 
 
-def request(folder: Path, *, ranks: int = 1, strict: int = 1, variants: tuple[str, ...] = VARIANTS) -> BootRequest:
-    """A boot of the random pack; ``folder`` receives its log."""
-    manifest = load_manifest("cpu-mini-random")
-    if ranks > 1:
-        bound = load_manifest("cpu-mini-tp2")
-        manifest = bound.model_copy(update={"pack": manifest.pack, "name": manifest.name})
+def request(
+    folder: Path,
+    *,
+    ranks: int = 1,
+    strict: int = 1,
+    variants: tuple[str, ...] = VARIANTS,
+    arguments: dict[str, Any] | None = None,
+) -> BootRequest:
+    """A boot in which tokens can be forced, unless ``arguments`` say otherwise; ``folder`` receives its log."""
     planned = PlannedBoot.model_validate(
-        {"id": "test", "role": "shared", "libraries": variants, "strict": strict, "arguments": FORCE, "seconds": 20}
+        {
+            "id": "test",
+            "role": "shared",
+            "libraries": variants,
+            "strict": strict,
+            "arguments": FORCE if arguments is None else arguments,
+            "seconds": 20,
+        }
     )
     return BootRequest(
         planned=planned,
-        manifest=manifest,
-        pack=Path("generated"),
+        manifest=load_manifest("cpu-mini" if ranks == 1 else "cpu-mini-tp2"),
+        pack=PACK,
         libraries={variant: build(variant) for variant in variants},
         variant="incumbent",
         allowed_declines=("rows-above-limit",),
@@ -41,6 +53,12 @@ def request(folder: Path, *, ranks: int = 1, strict: int = 1, variants: tuple[st
 def boot(folder: Path, **choices: Any) -> BootedEngine:
     """Start it."""
     return ProcessSeat().boot(request(folder, **choices))
+
+
+def stop_clean(engine: BootedEngine) -> None:
+    """End it; nothing may be left."""
+    record = engine.stop()
+    assert (record.ended, record.leftovers) == ("stopped", ())
 
 
 def complete(engine: BootedEngine, **body: Any) -> dict[str, Any]:
@@ -68,15 +86,9 @@ def forced(engine: BootedEngine, ids: list[int]) -> list[float]:
     return logprobs
 
 
-def prefilled(engine: BootedEngine, ids: list[int]) -> list[float]:
-    """Logprobs of ``ids[1:]``, all in one step."""
-    choice = complete(engine, prompt=ids, max_tokens=1, prompt_logprobs=0)
-    return [entry[str(token)]["logprob"] for token, entry in zip(ids[1:], choice["prompt_logprobs"][1:], strict=True)]
-
-
 def document(length: int) -> list[int]:
     """Token ids without a pattern."""
-    return [(7919 * place * place + 131 * place) % 1900 + 5 for place in range(length)]
+    return [(7919 * place * place + 131 * place) % 1500 + 5 for place in range(length)]
 
 
 def worst(left: list[float], right: list[float]) -> float:

@@ -1,29 +1,32 @@
-"""One real vLLM boot with speculation: the draft (MTP) layer is served through the plugin and counted."""
+"""Real engine with speculation: the draft (MTP) layer is served through the plugin, counted, and useful."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from serve.adapters.process import ProcessSeat
-from tests.serve.engine_boot import LAYERS, complete, document, request
+from serve.adapters.booted import BootedEngine
+from tests.serve.engine_boot import LAYERS, boot, complete, document, stop_clean
 
 pytestmark = pytest.mark.engine
 
-DRAFT_LAYER = "model.layers.3.mlp.experts"
+DRAFT_LAYER = "model.layers.4.mlp.experts"
+MTP = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 1}}
+
+
+def total(engine: BootedEngine, family: str) -> float:
+    """A counter of ``/metrics``."""
+    found = re.search(
+        rf"vllm:spec_decode_num_{family}_tokens_total\{{[^}}]*\}} ([\d.]+)", engine.http.get("/metrics").text
+    )
+    assert found is not None
+    return float(found[1])
 
 
 def test_the_draft_layer_is_served_and_counted(tmp_path: Path) -> None:
-    asked = request(tmp_path)
-    manifest = asked.manifest.model_copy(
-        update={"pack": "generate:recipe.mini.random_pack:layers=3,draft_layers=1", "name": "cpu-mini-random-draft"}
-    )
-    speculation = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 1}}
-    planned = asked.planned.model_copy(update={"arguments": speculation})
-    engine = ProcessSeat().boot(replace(asked, manifest=manifest, planned=planned))
+    engine = boot(tmp_path, arguments=MTP)
     try:
         engine.switch("lna2")
         choice = complete(engine, prompt=document(9), max_tokens=24, return_token_ids=True)
@@ -32,11 +35,7 @@ def test_the_draft_layer_is_served_and_counted(tmp_path: Path) -> None:
         (counters,) = engine.counters()
         launched = {row.layer for row in counters.witness if (row.variant, row.op) == ("lna2", "routed_experts")}
         assert launched == {*LAYERS, DRAFT_LAYER}
-        drafted = re.search(
-            r"vllm:spec_decode_num_draft_tokens_total\{[^}]*\} ([\d.]+)", engine.http.get("/metrics").text
-        )
-        assert drafted is not None
-        assert float(drafted[1]) >= 12
+        assert total(engine, "draft") >= 12
+        assert total(engine, "accepted") >= 1
     finally:
-        record = engine.stop()
-    assert (record.ended, record.leftovers) == ("stopped", ())
+        stop_clean(engine)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from serve.adapters.booted import BootedEngine
-from tests.serve.engine_boot import LAYERS, boot, document, forced, worst
+from tests.serve.engine_boot import LAYERS, boot, document, forced, stop_clean, worst
 
 pytestmark = pytest.mark.engine
 
@@ -18,8 +18,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BootedEngine]:
     try:
         yield running
     finally:
-        record = running.stop()
-        assert (record.ended, record.leftovers) == ("stopped", ())
+        stop_clean(running)
 
 
 def test_both_ranks_answer_with_their_own_shards(engine: BootedEngine) -> None:
