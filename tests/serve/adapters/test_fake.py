@@ -137,9 +137,9 @@ def test_a_needle_is_found_and_a_broken_kernel_loses_text(tmp_path: Path) -> Non
 
 
 def test_strict_refuses_at_the_first_token(tmp_path: Path) -> None:
-    with pytest.raises(SeatError, match=r"carve strict 2: variant lna2 declined on rank 0, .*: other"):
-        with booted(tmp_path, "lna2", lna2="knock-out-decline"):
-            pass
+    refusal = pytest.raises(SeatError, match=r"carve strict 2: variant lna2 declined on rank 0, .*: other")
+    with refusal, booted(tmp_path, "lna2", lna2="knock-out-decline"):
+        pass
 
 
 def test_a_variant_without_library_is_refused(tmp_path: Path) -> None:
