@@ -92,9 +92,7 @@ def _review(
 
 def _verify(
     *,
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH", help="Reports, their folders, or a folder of many.")
-    ],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Reports, their folders, or a folder of many.")],
     deep: Annotated[bool, typer.Option("--deep", help="Read samples again from kept evidence.")] = False,
     require: Annotated[str | None, typer.Option(help="pass: exit 1 or 2 unless every gate passed.")] = None,
     signers: Annotated[Path | None, typer.Option("--allowed-signers", help="Trust this file and no other.")] = None,
