@@ -31,7 +31,7 @@ for group in (orders, execution, evidence, decisions):
 def run(arguments: Sequence[str]) -> int:
     """The exit code: 0 pass, 1 a gate failed, 2 could not decide, 3 malformed or untrusted."""
     try:
-        answer = app(args=list(arguments), standalone_mode=False)
+        answer = app(args=list(arguments), standalone_mode=False, prog_name="runner")
     except CarveError as error:
         _say(error, as_json="--json" in arguments)
         return error.exit_code

@@ -48,7 +48,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     ]
     for boot in plan.boots:
         loaded = ", ".join(boot.libraries) or "no candidate library"
-        lines.append(f"{boot.id:<20} {boot.seconds:>4} s  strict {boot.strict}  {loaded}")
+        lines.append(f"{boot.id:<26} {boot.seconds:>4} s  strict {boot.strict}  {loaded}")
         lines += [_window_line(window) for window in plan.windows if window.boot == boot.id]
     lines += ["", f"{'gate':<14} {'false fail':>10} {'false pass':>10} {'power':>7}"]
     lines += [
@@ -61,4 +61,4 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
 
 def _window_line(window: PlannedWindow) -> str:
     control = "  control" if window.control else ""
-    return f"  {window.id:<18} {window.seconds:>4} s  {window.instrument:<16} {window.arm}{control}"
+    return f"  {window.id:<24} {window.seconds:>4} s  {window.instrument:<19} {window.arm}{control}"

@@ -45,7 +45,10 @@ def _reports(
     if as_json:
         answer([each.model_dump(mode="json") for each in listed], "", as_json=True)
         return
-    table = Table("order", "run", "seat", "verdict", "state", "tries", "reason", show_edge=False)
+    table = Table("order", show_edge=False)
+    table.add_column("run", no_wrap=True, min_width=max((len(each.run) for each in listed), default=0))
+    for heading in ("seat", "verdict", "state", "tries", "reason"):
+        table.add_column(heading)
     for each in listed:
         cells = (each.order, each.run, each.seat, each.verdict, each.state, str(each.tries), each.reason)
         table.add_row(*(Text(cell) for cell in cells))

@@ -74,8 +74,9 @@ def seat_list(as_json: AsJson = False) -> None:
 @seat.command("up")
 def seat_up(name: SeatName, as_json: AsJson = False) -> None:
     """Boot the incumbent and hold it until interrupted."""
+    import signal
     import sys
-    import time
+    from contextlib import suppress
 
     from runner.standing import standing
 
@@ -83,8 +84,8 @@ def seat_up(name: SeatName, as_json: AsJson = False) -> None:
         text = f"{boot.record.id} answers on {boot.base_url}; interrupt to stop"
         answer({"boot": boot.record.id, "url": boot.base_url}, text, as_json=as_json)
         sys.stdout.flush()
-        while True:
-            time.sleep(1)
+        with suppress(KeyboardInterrupt):
+            signal.pause()
 
 
 @seat.command("readback")

@@ -29,7 +29,7 @@ class Shown:
 
     def note(self, what: str) -> None:
         """A line that stays."""
-        self._bar.console.print(what, highlight=False, markup=False)
+        self._bar.console.print(what, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -1,0 +1,89 @@
+"""Standing seats, the progress that a person sees, and wrong usage."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from runner.cli import run
+from runner.commands.progress import watching
+from runner.steps.seats import seat_names
+from tests.runner.flow_orders import kernel_order, write_order
+
+
+def test_every_seat_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["seat", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(seat_names())
+
+
+def test_a_readback_tells_what_answered(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["seat", "readback", "fake-tp2", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["label"] == "simulated"
+    assert record["canary"]
+    assert [rank["rank"] for rank in record["ranks"]] == [0, 1]
+    assert not Path(f"/proc/{record['pid']}").exists()
+
+
+def test_a_readback_in_words(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["seat", "readback", "fake"]) == 0
+    assert "label: simulated" in capsys.readouterr().out.splitlines()
+
+
+def test_an_unknown_seat_is_refused_with_the_known_ones(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["seat", "up", "moon"]) == 3
+    assert "fake, fake-tp2" in capsys.readouterr().err
+
+
+def test_a_seat_stands_until_it_is_interrupted(home: Path) -> None:
+    command = [sys.executable, "-m", "runner.cli", "seat", "up", "fake", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as standing:
+        assert standing.stdout is not None
+        told = json.loads("".join(iter(standing.stdout.readline, "}\n")) + "}")
+        assert httpx.get(f"{told['url']}/health").status_code == 200
+        standing.send_signal(signal.SIGINT)
+    assert standing.returncode == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{told['url']}/health")
+
+
+def test_a_run_shows_where_it_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["execute", str(write_order(home, kernel_order(gates="")))]) == 0
+    answer = capsys.readouterr()
+    (folder,) = (home / "state" / "runs").iterdir()
+    assert f"run {folder.name} in" in answer.err
+    assert answer.out.splitlines()[-1] == f"report: {home}/workspace/reports/small-lna2/{folder.name}"
+
+
+def test_progress_goes_on_and_keeps_its_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    with watching(quiet=False) as progress:
+        progress.expect(10)
+        progress.begin("one", 4)
+        progress.begin("[two]", 6)
+        progress.note("[kept] as it is")
+    assert "[kept] as it is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "help_of"),
+    [(["execute"], "runner execute"), (["seat", "up"], "runner seat up"), (["nonsense"], "runner")],
+)
+def test_wrong_usage_names_the_help_that_is_meant(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], help_of: str
+) -> None:
+    assert run([*arguments, "--json"]) == 3
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["next_step"] == f"`{help_of} --help`"
+
+
+@pytest.mark.parametrize("group", [[], ["seat"], ["keys"]])
+def test_a_group_without_a_command_shows_its_help(capsys: pytest.CaptureFixture[str], group: list[str]) -> None:
+    assert run(group) == 3
+    assert capsys.readouterr().err.startswith("Usage: runner")
