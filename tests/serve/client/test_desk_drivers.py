@@ -98,7 +98,8 @@ def test_parity_hands_its_arguments_on_and_keeps_the_cases(tmp_path: Path) -> No
     desk = Desk({"cases": [CASE], "isa": "avx2"})
     context = context_of(desk, "parity", tmp_path, variant="lna2", rows=[4])
     sample = instrument("parity", 1).reduce([driver("parity@1")(context)], context.window)
-    assert desk.asked == ("parity", {"variant": "lna2", "rows": [4]})
+    seed = context.draw.integer("parity/seed", 1 << 31)
+    assert desk.asked == ("parity", {"variant": "lna2", "rows": [4], "seed": seed})
     assert isinstance(sample.measure, ParityMeasure)
     assert [case.id for case in sample.measure.cases] == ["k2-m4"]
 
