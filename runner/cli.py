@@ -10,7 +10,7 @@ from typing import cast
 import typer
 
 from runner.commands import decisions, evidence, execution, orders
-from runner.errors import CarveError
+from runner.errors import CarveError, InputError
 
 _CLICK_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
 """ClickException, wherever this version of Typer keeps its Click."""
@@ -36,13 +36,22 @@ def run(arguments: Sequence[str]) -> int:
         _say(error, as_json="--json" in arguments)
         return error.exit_code
     except _CLICK_ERROR as error:
-        message = error.format_message() if hasattr(error, "format_message") else str(error)
-        sys.stderr.write(f"error: {message}\n  next step: runner --help\n")
-        return MALFORMED
+        return _wrong_usage(error, as_json="--json" in arguments)
     except (typer.Abort, KeyboardInterrupt):
         sys.stderr.write("stopped\n")
         return UNDECIDED
     return answer if isinstance(answer, int) else 0
+
+
+def _wrong_usage(error: Exception, *, as_json: bool) -> int:
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    context = getattr(error, "ctx", None)
+    if context and message == context.get_help():  # a group of commands was called without one
+        sys.stderr.write(f"{message}\n")
+    else:
+        command = context.command_path if context else "runner"
+        _say(InputError(message, next_step=f"`{command} --help`"), as_json=as_json)
+    return MALFORMED
 
 
 def _say(error: CarveError, *, as_json: bool) -> None:

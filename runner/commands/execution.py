@@ -11,11 +11,11 @@ from runner.commands.output import AsJson, answer
 
 OrderPath = Annotated[Path, typer.Argument(metavar="ORDER", help="A work order (YAML).")]
 SeatOption = Annotated[str, typer.Option("--seat", help="Another seat than the order's.")]
-SeatName = Annotated[str, typer.Argument(metavar="SEAT")]
+SeatName = Annotated[str, typer.Argument(metavar="SEAT", help="Name of a manifest in serve/seats.")]
 
 
 def build(order: OrderPath, as_json: AsJson = False) -> None:
-    """Build (or find in the cache) the native libraries of an order."""
+    """Build the native libraries of an order, or find them kept."""
     from runner.model.order import load_order
     from runner.plan import runnable
     from runner.steps.build import build_libraries, subjects_of, wanted
@@ -72,7 +72,7 @@ def seat_list(as_json: AsJson = False) -> None:
 
 
 @seat.command("up")
-def seat_up(name: SeatName) -> None:
+def seat_up(name: SeatName, as_json: AsJson = False) -> None:
     """Boot the incumbent and hold it until interrupted."""
     import sys
     import time
@@ -80,7 +80,8 @@ def seat_up(name: SeatName) -> None:
     from runner.standing import standing
 
     with standing(name) as boot:
-        sys.stdout.write(f"{boot.record.id} answers on {boot.base_url}; interrupt to stop\n")
+        text = f"{boot.record.id} answers on {boot.base_url}; interrupt to stop"
+        answer({"boot": boot.record.id, "url": boot.base_url}, text, as_json=as_json)
         sys.stdout.flush()
         while True:
             time.sleep(1)

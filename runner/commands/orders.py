@@ -14,7 +14,7 @@ SeatName = Annotated[str, typer.Option("--seat", help="Another seat than the ord
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="An empty or new folder.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An empty or new folder.")] = Path(),
     as_json: AsJson = False,
 ) -> None:
     """Make a workspace: orders, canon and reports."""
@@ -25,7 +25,7 @@ def init(
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="The order's id.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The order's id.")],
     kind: Annotated[str, typer.Option(help="kernel or gate.")] = "kernel",
     seat: Annotated[str, typer.Option(help="Where it will run.")] = "fake",
     as_json: AsJson = False,
@@ -39,11 +39,11 @@ def new(
 
 
 def check(
-    orders: Annotated[list[Path], typer.Argument(metavar="ORDER...", help="Work orders (YAML).")],
+    orders: Annotated[list[Path], typer.Argument(metavar="ORDER", help="Work orders (YAML).")],
     seat: SeatName = "",
     as_json: AsJson = False,
 ) -> int:
-    """Validate orders against their schema and their seat."""
+    """Check orders against their schema and their seat."""
     from runner.check import check_file
 
     faults = {str(path): [str(fault) for fault in check_file(path, seat)] for path in orders}
@@ -53,7 +53,7 @@ def check(
 
 
 def schema(
-    record: Annotated[str, typer.Argument(help="order, seat or plan.")] = "order",
+    record: Annotated[str, typer.Argument(metavar="RECORD", help="order, seat or plan.")] = "order",
     as_json: AsJson = False,
 ) -> None:
     """Print a JSON Schema."""
@@ -66,7 +66,7 @@ def schema(
 
 
 def gates(as_json: AsJson = False) -> None:
-    """List the gates of this checkout with their versions and parameters."""
+    """List the gates with their versions and parameters."""
     from runner.gates.registry import all_gates, parameter_schema
 
     found = [{"name": one.NAME, "version": one.VERSION, "parameters": parameter_schema(one)} for one in all_gates()]
@@ -78,7 +78,7 @@ def gates(as_json: AsJson = False) -> None:
 
 
 def brief(order: OrderPath, seat: SeatName = "", as_json: AsJson = False) -> None:
-    """Render the brief for a craftsperson from the order and the gates that will judge."""
+    """Show what a craftsperson is given, from the order and its gates."""
     from runner.brief.render import brief_of
 
     text = brief_of(order, seat)
@@ -86,7 +86,7 @@ def brief(order: OrderPath, seat: SeatName = "", as_json: AsJson = False) -> Non
 
 
 def plan(order: OrderPath, seat: SeatName = "", as_json: AsJson = False) -> None:
-    """Show the plan without seat time: steps with seconds, and each gate's chances of being wrong."""
+    """Show steps with seconds and each gate's chances of being wrong."""
     from runner.plan_text import draft
 
     value: dict[str, Any]

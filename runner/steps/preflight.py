@@ -1,4 +1,4 @@
-"""Before anything is built: can this order be decided on this seat, and can this machine hold the run?"""
+"""Before anything is built: the order can be decided on this seat, the disk holds the run, the engine is there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import shutil
 from runner.check import check
 from runner.errors import InputError, StateError
 from runner.steps.state import Run
+from serve.install import ensure, is_locked
 
 _FREE_BYTES = 200 << 20
 """A run's evidence, logs and engine caches on a small seat."""
 
 
 def preflight(run: Run) -> Run:
-    """Raises InputError for an order that cannot be decided and StateError for a full disk."""
+    """Installs the seat's engine where the lock has it.
+
+    Raises InputError for an order that cannot be decided, StateError for a full disk and SeatError where the engine
+    cannot be installed.
+    """
     faults = check(run.order.order, run.manifest)
     if faults:
         raise InputError(
@@ -29,4 +34,6 @@ def preflight(run: Run) -> Run:
             expected=f"at least {_FREE_BYTES >> 20} MiB free",
             found=f"{free >> 20} MiB",
         )
+    if is_locked(run.manifest.distribution):
+        ensure(run.progress.note)
     return run

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pydantic import JsonValue
@@ -16,7 +15,7 @@ from runner.model.boot import Label
 from runner.paths import cache_home
 from serve.adapters.booted import BootedEngine
 from serve.adapters.supervisor import Supervised, free_port
-from serve.install import engine_record
+from serve.install import engine_record, installed_version
 from serve.seat import BootRequest
 from serve.witness.build import witness_library
 
@@ -50,10 +49,7 @@ class ProcessSeat:
 def installed_engine(distribution: str) -> dict[str, str]:
     """Name, version and RECORD digest of a manifest's engine (``name==version``). Raises SeatError where absent."""
     name, _, wanted = distribution.partition("==")
-    try:
-        found = version(name)
-    except PackageNotFoundError:
-        found = ""
+    found = installed_version(name)
     if found != wanted:
         raise SeatError(
             "the seat's engine is not installed",
@@ -62,7 +58,7 @@ def installed_engine(distribution: str) -> dict[str, str]:
             found=f"{name}=={found}" if found else "none",
             next_step="run `scripts/setup engine`",
         )
-    return {"name": name, "version": found, "record": engine_record()}
+    return {"name": name, "version": found, "record": engine_record(name)}
 
 
 def arguments_of(request: BootRequest) -> dict[str, JsonValue]:

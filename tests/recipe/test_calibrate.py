@@ -1,13 +1,17 @@
-"""Calibration against moments worked out by hand from the model's own activations."""
+"""Calibration against moments worked out from transformers' activations, and the choice of calibration text."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipe.mini import dequantise, random_pack
+from recipe.mini import calibrate, dequantise, random_pack
 from recipe.mini.glm import coded_modules
+from recipe.mini.needles import needle
 
 pytestmark = pytest.mark.engine
 
@@ -21,17 +25,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return dequantise.dequantise(random_pack.generate(folder / "pack", draft_layers=1, **sizes), folder / "float")
 
 
-def test_moments_of_every_module_of_the_main_layers(checkpoint: Path) -> None:
-    import json  # noqa: PLC0415
-
-    import torch  # noqa: PLC0415 - the engine extra
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
-
-    from recipe.mini import calibrate  # noqa: PLC0415
-
+def test_moments_of_every_module(checkpoint: Path) -> None:
     found = calibrate.hessians(checkpoint, DOCUMENTS)
     config = json.loads((checkpoint / "config.json").read_text())
-    assert set(found) == {name for name in coded_modules(config, ((2, 2),), 4) if ".layers.2." not in name}
+    assert set(found) == set(coded_modules(config, ((2, 2),), 4))
 
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
@@ -45,3 +42,21 @@ def test_moments_of_every_module_of_the_main_layers(checkpoint: Path) -> None:
     experts = [found[f"model.layers.1.mlp.experts.{e}.gate_proj"] for e in range(4)]
     assert not np.allclose(experts[0], experts[1], rtol=0.1)
     assert all(np.linalg.eigvalsh(moments)[0] > -1e-3 for moments in experts)
+
+
+def test_calibration_text_holds_every_language_and_a_needle_in_every_third(tmp_path: Path) -> None:
+    def line(language: str, index: int) -> str:
+        body = f"{index} " * 1_200 + ("かな" if language == "ja" else "")
+        return json.dumps({"id": f"{language}{index}", "language": language, "text": body}) + "\n"
+
+    file = tmp_path / "train.jsonl"
+    lines = [line(language, index) for language in ("en", "ja", "code") for index in range(100, 130)]
+    file.write_text("".join(lines) + json.dumps({"id": "s", "language": "en", "text": "short"}) + "\n")
+    found = calibrate.texts(file, 18)
+    file.write_text("".join(reversed(lines)))
+    assert calibrate.texts(file, 18) == found
+    assert len(found) == 18
+    questions = [needle(language, "12345")[1] for language in ("en", "ja", "code")]
+    asked = [text for text in found if any(question in text for question in questions)]
+    assert len(asked) == 6
+    assert all(text.count(text[-5:]) >= 2 for text in asked)

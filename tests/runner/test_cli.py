@@ -15,6 +15,7 @@ from runner.brief.render import brief_of, fenced
 from runner.check import check_file
 from runner.cli import run
 from runner.errors import InputError
+from runner.model.order import KernelOrder, load_order
 from runner.paths import source_root
 from runner.workspace import make_workspace, write_starter
 from tests.runner.flow_orders import kernel_order, write_order
@@ -116,10 +117,13 @@ def test_a_workspace_is_not_made_over_other_files(tmp_path: Path) -> None:
 
 
 def test_the_brief_has_gates_files_and_rows() -> None:
-    text = brief_of(source_root() / "orders" / "mini-lna2.yaml")
+    path = source_root() / "orders" / "mini-lna2.yaml"
+    text = brief_of(path)
+    order = load_order(path).order
+    assert isinstance(order, KernelOrder)
     assert "kernels/cpu/lna2.cpp" in text
     assert "kld@1" in text
-    assert "1 to 64 rows" in text
+    assert f"{order.candidate.min_rows} to {order.candidate.max_rows} rows" in text
 
 
 def test_text_of_an_order_cannot_speak_as_the_brief(tmp_path: Path) -> None:

@@ -137,8 +137,8 @@ def test_a_needle_is_found_and_a_broken_kernel_loses_text(tmp_path: Path) -> Non
 
 
 def test_strict_refuses_at_the_first_token(tmp_path: Path) -> None:
-    refusal = r"carve strict 2: variant lna2 declined on rank 0, .*: other"
-    with pytest.raises(SeatError, match=refusal), booted(tmp_path, "lna2", lna2="knock-out-decline"):
+    refusal = pytest.raises(SeatError, match=r"carve strict 2: variant lna2 declined on rank 0, .*: other")
+    with refusal, booted(tmp_path, "lna2", lna2="knock-out-decline"):
         pass
 
 
