@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from carve_kernels import parallel
 from carve_kernels.build import build
 from carve_kernels.desk import layers
 from carve_kernels.exl3 import linear as reference
@@ -179,6 +180,7 @@ def test_a_library_that_counts_more_than_it_was_called_shows(
     rng = np.random.default_rng(5)
     table = Table(layers.experts(rng, layers.Shape(HIDDEN, INTERMEDIATE, EXPERTS, TOPK), 2, Codebook.MCG))
     ids = np.zeros((1, TOPK), np.int32)
-    native.forward(np.ones((1, HIDDEN), np.float32), ids, np.ones((1, TOPK), np.float32), table, layer=9)
+    x, weights = np.ones((1, HIDDEN), np.float32), np.ones((1, TOPK), np.float32)
+    native.forward(x, ids, weights, table, out=np.empty_like(x), parallel=parallel.single(), layer=9)
     assert "unregistered layer 9" in {row.layer for row in made.counters().candidate}
     assert "unregistered layer 9" not in {row.layer for row in made.counters().witness}
