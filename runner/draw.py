@@ -8,12 +8,12 @@ depends on what another drew before it.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from runner.digest import sha256_bytes
 from runner.model.base import Arm
 
 Arms = tuple[Arm, Arm, Arm, Arm]
@@ -30,7 +30,7 @@ def new_seed() -> bytes:
 
 def commitment(seed: bytes) -> str:
     """What is published before the run: lower-case hex SHA-256 of the seed."""
-    return hashlib.sha256(seed).hexdigest()
+    return sha256_bytes(seed)
 
 
 class Draw:

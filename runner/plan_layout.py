@@ -26,6 +26,7 @@ NO_READBACK = frozenset({DESK, KNOCK_OUTS[0]})
 FORCING_ARGUMENTS: dict[str, JsonValue] = {"logits_processors": "serve.witness.force:Force"}
 """Engine arguments that bring the logits processor which forces the next token."""
 ONE_ROW_ARGUMENTS: dict[str, JsonValue] = {"max_num_batched_tokens": 1, "max_num_seqs": 1}
+"""Engine arguments with which every step holds one row, so that also a prompt is read row by row."""
 WIDE = 65
 """Stands for every launch of more than 64 rows."""
 
@@ -59,24 +60,27 @@ class Layout:
         """The planned boot of one of the names above."""
         role: BootRole
         libraries: tuple[str, ...] = (self.candidate.variant,) if self.candidate else ()
+        # The toy engine forces tokens in every boot.
+        forcing = {} if self.manifest.adapter == "fake" else FORCING_ARGUMENTS
         arguments: dict[str, JsonValue] = {}
         strict = self.candidate.strict if self.candidate else 0
         if name in SHARED:
             role = "shared"
-        elif name in (INCUMBENT_ONLY, DESK):
-            role, libraries, strict = ("incumbent-only", (), 0) if name == INCUMBENT_ONLY else ("desk", libraries, 0)
+        elif name == INCUMBENT_ONLY:
+            role, libraries, strict = "incumbent-only", (), 0
+        elif name == DESK:
+            role, strict = "desk", 0
         elif name == CANDIDATE_ONLY:
             role = "candidate-only"
-        elif name in (FORCING, ONE_ROW):
-            role = "forcing" if name == FORCING else "one-row"
-            arguments = FORCING_ARGUMENTS if name == FORCING else ONE_ROW_ARGUMENTS
-            libraries = (*libraries, self.watermark) if self.watermarked and name == FORCING else libraries
+        elif name == FORCING:
+            role, arguments = "forcing", forcing
+            libraries = (*libraries, self.watermark) if self.watermarked else libraries
+        elif name == ONE_ROW:
+            role, libraries, strict, arguments = "one-row", (), 0, ONE_ROW_ARGUMENTS
         elif name == KNOCK_OUTS[0]:
             role, strict = "knock-out-decline", 2
         else:
-            role, strict, arguments = "knock-out-zero", 2, FORCING_ARGUMENTS
-        if self.manifest.adapter == "fake":
-            arguments = {}  # the toy engine forces tokens in every boot
+            role, strict, arguments = "knock-out-zero", 2, forcing
         seconds = 0 if role == "desk" else self.manifest.boot_seconds
         return PlannedBoot(id=name, role=role, libraries=libraries, strict=strict, arguments=arguments, seconds=seconds)
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from runner.model.order import GateRequest
-from runner.model.plan import PlannedWindow
+from runner.model.plan import Expectation, PlannedWindow
 from runner.plan_layout import (
     CANDIDATE_ONLY,
     DESK,
     FORCING,
     INCUMBENT_ONLY,
     KNOCK_OUTS,
+    ONE_ROW,
     SHARED,
     WIDE,
     Layout,
@@ -104,9 +105,17 @@ def _ppl_prefill(layout: Layout, request: GateRequest) -> Made:
 
 
 def _ppl_decode(layout: Layout, request: GateRequest) -> Made:
-    arguments = _documents(request, 128) | {"rows": amount(request, "rows", 8)}
-    seconds = amount(request, "window_seconds", 6)
-    return Made(_both_arms(layout, "ppl-decode", FORCING, arguments, seconds))
+    documents, seconds = _documents(request, 128), amount(request, "window_seconds", 6)
+    both = _both_arms(layout, "ppl-decode", FORCING, documents | {"rows": amount(request, "rows", 8)}, seconds)
+    count = amount(request, "control_documents", 0)
+    return Made((*both, _one_row(layout, documents | {"documents": count}, seconds)) if count else both)
+
+
+def _one_row(layout: Layout, documents: dict[str, JsonValue], seconds: int) -> PlannedWindow:
+    """The first of the forced documents, read as prompts by the incumbent in an engine whose steps hold one row."""
+    arguments = documents | {"material": "ppl-decode"}
+    window = layout.window("ppl-decode-one-row", ONE_ROW, "ppl-prefill@1", "incumbent", arguments, seconds=seconds)
+    return window.model_copy(update={"expects": (Expectation(variant=layout.incumbent, rows_min=1, rows_max=1),)})
 
 
 def _kld(layout: Layout, request: GateRequest) -> Made:

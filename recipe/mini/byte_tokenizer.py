@@ -10,9 +10,9 @@ from itertools import product
 from pathlib import Path
 
 from recipe import pack_write
+from recipe.mini.tokenizer_config import END, write_config
 from runner.errors import InputError
 
-END = "<|end|>"
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 
 
@@ -70,14 +70,4 @@ def write(folder: Path, vocabulary: int, context: int) -> None:
             },
         },
     )
-    pack_write.write_json(
-        folder / "tokenizer_config.json",
-        {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "eos_token": END,
-            "pad_token": END,
-            "add_bos_token": False,
-            "clean_up_tokenization_spaces": False,
-            "model_max_length": context,
-        },
-    )
+    write_config(folder, context)

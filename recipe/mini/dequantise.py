@@ -37,16 +37,19 @@ def dequantise(pack: Path, folder: Path) -> Path:
 def weights(pack: Pack) -> dict[str, NDArray[Any]]:
     """All tensors of ``pack`` in float32; coded modules as ``<module>.weight [out, in]``."""
     tensors = pack.tensors
-    coded = {
+    parts = {
         part for module, facts in pack.modules.items() for part in pack_format.tensor_names(module, facts.codebook)
     }
     plain: dict[str, NDArray[Any]] = {
-        name: entry.read().astype(np.float32) for name, entry in tensors.items() if name not in coded
+        name: entry.read().astype(np.float32) for name, entry in tensors.items() if name not in parts
     }
-    for module, facts in pack.modules.items():
-        parts = {name: tensors[name].read() for name in pack_format.tensor_names(module, facts.codebook)}
-        plain[f"{module}.weight"] = linear.dequantise(pack_format.from_tensors(module, parts)).T
-    return plain
+    return plain | {f"{module}.weight": linear.dequantise(coded(pack, module)).T for module in pack.modules}
+
+
+def coded(pack: Pack, module: str) -> linear.Linear:
+    """One coded module as it stands in ``pack``."""
+    names = pack_format.tensor_names(module, pack.modules[module].codebook)
+    return pack_format.from_tensors(module, {name: pack.tensors[name].read() for name in names})
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from recipe.mini.needles import LANGUAGES, needle
+from recipe.mini.tokenizer_config import END, write_config
 
 VOCABULARY = 1536
-END = "<|end|>"
 _SAMPLE_BYTES = {"en": 5_000_000, "ja": 7_000_000, "code": 4_000_000}
 
 
@@ -52,15 +52,7 @@ def save(tokenizer: Tokenizer, folder: Path, context: int) -> None:
     """Write ``tokenizer.json`` and ``tokenizer_config.json`` as transformers and vLLM read them."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": END,
-        "pad_token": END,
-        "add_bos_token": False,
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": context,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n")
+    write_config(folder, context)
 
 
 def main() -> None:

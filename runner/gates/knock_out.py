@@ -39,13 +39,12 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
             failures.append(f"{name}: strict let a library through that declines every call")
         elif not _DECLINE.search(refusal.reason):
             return invalid(f"{name}: the boot ended for another reason: {refusal.reason[:300]}")
-    for reading, shift in shifts:
+    for reading, _ in shifts:
         idle = _ranks_without(reading)
         if idle:
             return invalid(*(f"{reading.window.id}: rank {rank} never called the zeros" for rank in idle))
-        found, seen = shift_failures(wanted, reading, shift, given)
-        failures, figures = failures + found, figures + seen
-    return by_limits(failures, tuple(figures), "a library that does nothing is noticed on every rank")
+    found, seen = shift_failures(wanted, readings, given)
+    return by_limits([*failures, *found], (*figures, *seen), "a library that does nothing is noticed on every rank")
 
 
 def _ranks_without(reading: Reading) -> list[int]:

@@ -26,8 +26,7 @@ class PerplexityParameters(GateParameters):
 
 def noninferior(wanted: PerplexityParameters, readings: tuple[Reading, ...], given: GateInput) -> Decision:
     """PASS with the worst end inside the margin, FAIL with the median outside, UNRESOLVED between."""
-    arms = {arm: _only(readings, arm) for arm in ("incumbent", "candidate")}
-    incumbent, candidate = arms["incumbent"], arms["candidate"]
+    incumbent, candidate = measure_of(readings, "incumbent"), measure_of(readings, "candidate")
     if candidate is None:
         return _absolute(wanted, incumbent)
     if incumbent is None:
@@ -42,7 +41,7 @@ def noninferior(wanted: PerplexityParameters, readings: tuple[Reading, ...], giv
         figure("median increase", middle, unit="nats a token"),
         figure("worst end", interval.high, unit="nats a token", limit=f"<= {wanted.margin}"),
         figure("coverage", interval.coverage, limit=f">= {wanted.coverage}"),
-        figure("perplexity incumbent", _perplexity(incumbent.documents)),
+        figure("perplexity incumbent", perplexity(incumbent.documents)),
         _limit_figure(wanted, candidate.documents),
     )
     failures = _line(wanted, candidate.documents)
@@ -54,7 +53,8 @@ def noninferior(wanted: PerplexityParameters, readings: tuple[Reading, ...], giv
     return by_limits(failures, figures, "no document class is worse by more than the margin")
 
 
-def _only(readings: tuple[Reading, ...], arm: str) -> PerplexityMeasure | None:
+def measure_of(readings: tuple[Reading, ...], arm: str) -> PerplexityMeasure | None:
+    """The measure of one arm."""
     return next((one for reading, one in of_kind(readings, PerplexityMeasure) if reading.window.arm == arm), None)
 
 
@@ -62,23 +62,26 @@ def _absolute(wanted: PerplexityParameters, incumbent: PerplexityMeasure | None)
     """A standing configuration alone is judged by the perplexity line, and by nothing else."""
     if incumbent is None or wanted.perplexity is None:
         return invalid("there is no candidate to compare and no perplexity line to hold")
+    if not any(one.tokens for one in incumbent.documents):
+        return invalid("no token was scored")
     return by_limits(
         _line(wanted, incumbent.documents), (_limit_figure(wanted, incumbent.documents),), "the perplexity line holds"
     )
 
 
 def _line(wanted: PerplexityParameters, documents: Sequence[DocumentMeasure]) -> list[str]:
-    found = _perplexity(documents)
+    found = perplexity(documents)
     if wanted.perplexity is None or found <= float(wanted.perplexity):
         return []
     return [f"perplexity is {found:.4f}, the line {wanted.perplexity}"]
 
 
 def _limit_figure(wanted: PerplexityParameters, documents: Sequence[DocumentMeasure]) -> Figure:
-    return figure("perplexity", _perplexity(documents), limit=f"<= {wanted.perplexity}" if wanted.perplexity else "")
+    return figure("perplexity", perplexity(documents), limit=f"<= {wanted.perplexity}" if wanted.perplexity else "")
 
 
-def _perplexity(documents: Sequence[DocumentMeasure]) -> float:
+def perplexity(documents: Sequence[DocumentMeasure]) -> float:
+    """Over all documents together. Raises ZeroDivisionError where no token was scored."""
     return exp(sum(float(one.nll) for one in documents) / sum(one.tokens for one in documents))
 
 

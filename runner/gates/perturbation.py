@@ -6,7 +6,7 @@ from runner.gates.base import GateInput, Limit
 from runner.gates.common import Decision, Reading, by_limits, decide, figure, invalid, of_kind, verdict
 from runner.gates.shift import ShiftParameters, shift_failures
 from runner.model.sample import ShiftMeasure
-from runner.model.verdict import Figure, Verdict
+from runner.model.verdict import Verdict
 
 NAME = "perturbation"
 VERSION = 1
@@ -27,11 +27,8 @@ def judge(given: GateInput) -> Verdict:
 
 
 def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput) -> Decision:
-    failures: list[str] = []
-    figures: list[Figure] = []
+    failures, figures = shift_failures(wanted, readings, given)
     for reading, shift in of_kind(readings, ShiftMeasure):
-        found, seen = shift_failures(wanted, reading, shift, given)
-        failures, figures = failures + found, figures + seen
         for rank in shift.ranks:
             if rank.error is None:
                 if wanted.predicted:

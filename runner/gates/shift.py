@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from runner.gates.base import GateInput, GateParameters, Limit
-from runner.gates.common import Reading, figure
+from runner.gates.common import Reading, figure, of_kind
 from runner.model.sample import ShiftMeasure
 from runner.model.verdict import Figure
 
@@ -18,9 +20,20 @@ class ShiftParameters(GateParameters):
 
 
 def shift_failures(
+    wanted: ShiftParameters, readings: Iterable[Reading], given: GateInput
+) -> tuple[list[str], list[Figure]]:
+    """One failure for each rank of a reading's boot that did not move, or of which nothing is known."""
+    failures: list[str] = []
+    figures: list[Figure] = []
+    for reading, shift in of_kind(readings, ShiftMeasure):
+        found, seen = _of_one(wanted, reading, shift, given)
+        failures, figures = failures + found, figures + seen
+    return failures, figures
+
+
+def _of_one(
     wanted: ShiftParameters, reading: Reading, shift: ShiftMeasure, given: GateInput
 ) -> tuple[list[str], list[Figure]]:
-    """One failure for each rank of the boot that did not move, or of which nothing is known."""
     limit = max(float(wanted.factor) * float(shift.floor), float(wanted.least))
     found = {rank.rank: float(rank.observed) for rank in shift.ranks}
     expected = sorted({rank.rank for boot in given.boots if boot.id == reading.sample.boot for rank in boot.ranks})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from runner.gates.base import GateInput
-from runner.gates.common import Decision, Reading, by_limits, decide, of_kind, verdict
+from runner.gates.common import Decision, Reading, by_limits, decide, verdict
 from runner.gates.shift import ShiftParameters, shift_failures
 from runner.model.sample import ShiftMeasure
-from runner.model.verdict import Figure, Verdict
+from runner.model.verdict import Verdict
 
 NAME = "watermark"
 VERSION = 1
@@ -22,9 +22,5 @@ def judge(given: GateInput) -> Verdict:
 
 
 def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput) -> Decision:
-    failures: list[str] = []
-    figures: list[Figure] = []
-    for reading, shift in of_kind(readings, ShiftMeasure):
-        found, seen = shift_failures(wanted, reading, shift, given)
-        failures, figures = failures + found, figures + seen
+    failures, figures = shift_failures(wanted, readings, given)
     return by_limits(failures, tuple(figures), "the wrong build shows on every rank")

@@ -59,8 +59,6 @@ class RunRecord(Record):
     samples: tuple[Sample, ...]
     verdicts: tuple[Verdict, ...]
     self_tests: tuple[SelfTest, ...]
-    assurance: tuple[str, ...]
-    """Outside witnesses that stood: ``client-clock``, ``perturbation``, ``knock-out``, ``payload``."""
     subjects: dict[str, Digest]
     """What the report is about, by name (pack.header, pack.payload, library.lna2, tree.plugin, engine.record)."""
     environment: dict[str, JsonValue]

@@ -38,7 +38,7 @@ class SeatManifest(Record):
     command: tuple[str, ...]
     """argv after the interpreter, with ``{pack}`` and ``{port}``; the interpreter is always started with ``-P``."""
     pack: str
-    """Folder of the served pack relative to the checkout, or ``generate:<recipe module>:<arguments>``."""
+    """Folder of the served pack, relative to the checkout."""
     served_name: Slug
     tensor_parallel: Whole
     arguments: dict[str, Free]

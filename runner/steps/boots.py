@@ -6,12 +6,11 @@ missing is measured again as a whole, and its old blocks are set aside.
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.clock import now
+from runner.boots import new_record
 from runner.digest import canonical_json
 from runner.errors import SeatError
 from runner.files import write_whole
@@ -144,8 +143,10 @@ def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> No
         disturbed = [window.id for window in block if _is_timed(window) and _was_disturbed(run, window)]
         if not disturbed:
             return
+        for name in disturbed:
+            run.journal.write("block-disturbed", window=name)
         timed = sum(_is_timed(window) for window in run.plan.windows)
-        if len(run.journal.of("window-disturbed")) + len(block) > timed / DISTURBED_SHARE:
+        if len(run.journal.of("block-disturbed")) > timed / DISTURBED_SHARE:
             run.progress.note("too many disturbed blocks: this machine is too busy to measure on")
             return
         run.progress.note(f"disturbed, measured again: {', '.join(disturbed)}")
@@ -179,19 +180,11 @@ def _measure(run: Run, boot: Boot, window: PlannedWindow) -> None:
 
 def _never_came_up(run: Run, planned: PlannedBoot, error: SeatError) -> BootRecord:
     """The record of a boot of which nothing answered; its label is that of the boots before it, which did."""
-    return BootRecord(
-        id=f"{planned.id}-{secrets.token_hex(4)}",
-        planned=planned.id,
+    return new_record(
+        planned.id,
         label=label_of(boot_records(run)),
-        engine={},
-        started_at=now(),
-        ready_ms=0,
         pid=0,
-        ranks=(),
         requested=planned.arguments,
-        resolved={},
-        kv_tokens=0,
-        canary=False,
         ended="refused" if planned.strict else "died",
         ended_reason=error.found or error.what,
     )

@@ -14,7 +14,6 @@ from runner.model.seat import SeatManifest
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS
 from runner.steps.state import Built, Run
-from serve.adapters.packs import pack_folder
 
 GRADERS = ("runner", "serve", "recipe")
 """Trees of this checkout whose code plans, serves, measures and judges."""
@@ -55,5 +54,5 @@ def subjects_of(libraries: dict[str, Path]) -> dict[str, str]:
 
 def pack_subjects(manifest: SeatManifest) -> dict[str, str]:
     """Digests of the served pack. Raises InputError where it is missing or broken."""
-    pack = read_pack(pack_folder(manifest, source_root() / manifest.pack))
+    pack = read_pack(source_root() / manifest.pack)
     return {"pack.header": pack.header_digest(), "pack.payload": pack.payload_digest()}

@@ -12,16 +12,8 @@ from runner.clock import now
 from runner.digest import canonical_json
 from runner.files import write_whole
 from runner.model.run import Cost, RunRecord
-from runner.model.verdict import Status
 from runner.steps.evidence import digests
 from runner.steps.state import Run
-
-_WITNESSES = {
-    "speed": "client-clock",
-    "perturbation": "perturbation",
-    "knock-out": "knock-out",
-}
-"""Which outside witness stood when a gate passed."""
 
 
 def record(run: Run) -> Run:
@@ -48,25 +40,12 @@ def _record(run: Run) -> RunRecord:
         samples=outcome.samples,
         verdicts=outcome.verdicts,
         self_tests=outcome.self_tests,
-        assurance=_assurance(run),
         subjects=sealed.plan.subjects,
         environment=_environment(),
         costs=_costs(run),
         evidence=digests(run),
         repeats=outcome.repeats,
     )
-
-
-def _assurance(run: Run) -> tuple[str, ...]:
-    stood = {
-        _WITNESSES[verdict.gate]
-        for verdict in run.outcome.verdicts
-        if verdict.status is Status.PASS and verdict.gate in _WITNESSES
-    }
-    served = [boot for boot in run.outcome.boots if boot.ended == "stopped" and boot.engine]
-    if served and all(boot.ranks for boot in served):
-        stood.add("payload")
-    return tuple(sorted(stood))
 
 
 def _environment() -> dict[str, JsonValue]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 
+from runner.boots import new_record
 from runner.clock import now
-from runner.model.boot import BootRecord
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.report import label_of
@@ -45,20 +44,6 @@ def _desk(run: Run, window: PlannedWindow) -> str:
     for boot in run.outcome.boots:
         if boot.planned == window.boot:
             return boot.id
-    record = BootRecord(
-        id=f"{window.boot}-{secrets.token_hex(4)}",
-        planned=window.boot,
-        label=label_of(run.outcome.boots),
-        engine={},
-        started_at=now(),
-        ready_ms=0,
-        pid=os.getpid(),
-        ranks=(),
-        requested={},
-        resolved={},
-        kv_tokens=0,
-        canary=False,
-        ended="stopped",
-    )
+    record = new_record(window.boot, label=label_of(run.outcome.boots), pid=os.getpid(), ended="stopped")
     write_record(run, record)
     return record.id

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.clock import now
+from runner.boots import new_record
 from runner.digest import sha256_file
 from runner.errors import SeatError
 from runner.model.boot import BootRecord, RankIdentity
@@ -83,19 +82,5 @@ class DeskSeat:
             trees={},
             weights="0" * 64,
         )
-        record = BootRecord(
-            id=f"{request.planned.id}-{secrets.token_hex(4)}",
-            planned=request.planned.id,
-            label="cpu",
-            engine={},
-            started_at=now(),
-            ready_ms=0,
-            pid=os.getpid(),
-            ranks=(identity,),
-            requested={},
-            resolved={},
-            kv_tokens=0,
-            canary=False,
-            ended="running",
-        )
+        record = new_record(request.planned.id, label="cpu", pid=os.getpid(), ranks=(identity,))
         return DeskBoot(record, dict(request.libraries), time.monotonic(), variant=request.variant)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import secrets
 import sys
 import time
 from importlib.metadata import version
 from typing import Any
 
-from runner.clock import now
+from runner.boots import new_record
 from runner.digest import sha256_bytes, sha256_tree
 from runner.errors import SeatError
-from runner.model.boot import BootRecord, Label
+from runner.model.boot import Label
 from runner.paths import source_root
 from serve.adapters.booted import BootedEngine
 from serve.adapters.supervisor import Supervised, free_port
@@ -27,7 +26,7 @@ class FakeSeat:
     def boot(self, request: BootRequest) -> BootedEngine:
         """Start and wait for readiness. Raises SeatError with the engine's last words."""
         manifest, planned = request.manifest, request.planned
-        started, started_at, port = time.monotonic(), now(), free_port()
+        started, port = time.monotonic(), free_port()
         requested = manifest.arguments | planned.arguments
         configuration = requested | {
             "served_model_name": manifest.served_name,
@@ -43,20 +42,12 @@ class FakeSeat:
         process = Supervised.start(
             [*argv, "--configuration", json.dumps(configuration)], environment, request.folder, port=port
         )
-        record = BootRecord(
-            id=f"{planned.id}-{secrets.token_hex(4)}",
-            planned=planned.id,
+        record = new_record(
+            planned.id,
             label="simulated",
-            engine={"name": OURS, "version": version(OURS), "record": _sources()},
-            started_at=started_at,
-            ready_ms=0,
             pid=process.pid,
-            ranks=(),
+            engine={"name": OURS, "version": version(OURS), "record": _sources()},
             requested=requested | {"variant": request.variant, "strict": planned.strict},
-            resolved={},
-            kv_tokens=0,
-            canary=False,
-            ended="running",
         )
         boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started)
         try:

@@ -58,6 +58,8 @@ class Engine:
             self.ranks,
             kv_tokens=int(configuration["kv_cache_tokens"]),
             block=int(configuration["block_size"]),
+            rows=int(configuration["max_num_batched_tokens"]),
+            texts=int(configuration["max_num_seqs"]),
         )
 
     def resolved(self) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from serve.adapters.fake_model import END, Context, Floats, Model, log_softmax
 from serve.adapters.fake_ranks import RankError, Ranks
 
 _PREFILL_MS_PER_ROW = 0.01
-_PREFILL_CHUNK = 512
 
 
 @dataclass
@@ -45,8 +44,10 @@ class Request:
 class Scheduler:
     """The engine loop in a thread of its own; ``lock`` keeps a variant switch between two steps."""
 
-    def __init__(self, model: Model, ranks: Ranks, *, kv_tokens: int, block: int) -> None:
+    def __init__(self, model: Model, ranks: Ranks, *, kv_tokens: int, block: int, rows: int, texts: int) -> None:
+        """``rows`` and ``texts`` are the most tokens of one step and the most requests that run at once."""
         self.model, self.ranks, self.kv_tokens, self.block = model, ranks, kv_tokens, block
+        self.rows, self.texts = rows, texts
         self.lock = threading.Lock()
         self.totals = {"prompt": 0, "generation": 0, "requests": 0}
         self.seconds = {"decode": 0.0, "ttft": 0.0}
@@ -91,7 +92,7 @@ class Scheduler:
             request.results.put({"error": self.failure})
 
     def _admit(self) -> None:
-        while self._waiting:
+        while self._waiting and len(self._running) < self.texts:
             held = sum(request.reserved + self.block for request in self._running)
             if self._running and held + self._waiting[0].reserved > self.kv_tokens - self.block:
                 return
@@ -99,7 +100,7 @@ class Scheduler:
 
     def _step(self) -> float:
         """One engine step; its duration in milliseconds."""
-        budget, work = _PREFILL_CHUNK, []
+        budget, work = self.rows, []
         for request in list(self._running):
             rows = min(len(request.context.tokens) - request.computed, budget)
             if rows > 0:

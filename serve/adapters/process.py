@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import secrets
 import sys
 import time
 from typing import Any
 
 from pydantic import JsonValue
 
-from runner.clock import now
-from runner.errors import SeatError
-from runner.model.boot import BootRecord, Label
+from runner.boots import new_record
+from runner.errors import InputError, SeatError
+from runner.model.boot import Label
 from runner.paths import cache_home
 from serve.adapters.booted import BootedEngine
-from serve.adapters.packs import pack_folder
 from serve.adapters.supervisor import Supervised, free_port
 from serve.install import engine_record, installed_version
 from serve.seat import BootRequest
@@ -35,23 +33,9 @@ class ProcessSeat:
         """
         manifest, planned = request.manifest, request.planned
         engine = installed_engine(manifest.distribution)
-        started, started_at, port = time.monotonic(), now(), free_port()
+        started, port = time.monotonic(), free_port()
         process = Supervised.start(argv(request, port), environment(request), request.folder, port=port)
-        record = BootRecord(
-            id=f"{planned.id}-{secrets.token_hex(4)}",
-            planned=planned.id,
-            label="cpu",
-            engine=engine,
-            started_at=started_at,
-            ready_ms=0,
-            pid=process.pid,
-            ranks=(),
-            requested=requested(request),
-            resolved={},
-            kv_tokens=0,
-            canary=False,
-            ended="running",
-        )
+        record = new_record(planned.id, label="cpu", pid=process.pid, engine=engine, requested=requested(request))
         boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started)
         try:
             boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
@@ -88,8 +72,10 @@ def requested(request: BootRequest) -> dict[str, JsonValue]:
 
 
 def argv(request: BootRequest, port: int) -> list[str]:
-    """The engine's command line."""
-    fixed = {"{pack}": str(pack_folder(request.manifest, request.pack)), "{port}": str(port)}
+    """The engine's command line. Raises InputError where the pack is missing."""
+    if not (request.pack / "config.json").is_file():
+        raise InputError("the seat's pack is missing", where=str(request.pack), expected="a folder with config.json")
+    fixed = {"{pack}": str(request.pack), "{port}": str(port)}
     command = [fixed.get(word, word) for word in request.manifest.command]
     return [sys.executable, "-P", *command, *flags(arguments_of(request))]
 

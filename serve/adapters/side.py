@@ -29,7 +29,7 @@ def run_job(module: str, request: Mapping[str, Any], *, timeout: float) -> Any:
         asked, answered = folder / "request.json", folder / "answer.json"
         asked.write_text(json.dumps(request), encoding="utf-8")
         argv = [sys.executable, "-P", "-m", module, str(asked), str(answered)]
-        job = Supervised.start(argv, _environment(), folder)
+        job = Supervised.start(argv, _environment(), folder, orphan=True)
         try:
             limit = time.monotonic() + timeout
             while (code := job.poll()) is None:

@@ -55,10 +55,12 @@ class Supervised:
         *,
         port: int | None = None,
         grace: float = GRACE_SECONDS,
+        orphan: bool = False,
     ) -> Supervised:
         """Start ``argv`` under a watchdog; ``folder`` receives ``engine.log``.
 
         ``port`` is checked for a listener after the end. ``grace`` is the time in seconds between SIGTERM and SIGKILL.
+        With ``orphan`` the watchdog removes ``folder`` where the runner died and cannot do it itself.
         Raises SeatError when the command cannot be started.
         """
         folder = folder.resolve()
@@ -72,6 +74,7 @@ class Supervised:
             "temporary_root": "/tmp",
             "runner": os.getpid(),
             "port": port,
+            "orphan": str(folder) if orphan else None,
             "grace": grace,
         }
         process = subprocess.Popen(

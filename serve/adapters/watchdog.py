@@ -194,7 +194,10 @@ class Watchdog:
                 with contextlib.suppress(OSError):
                     path.unlink()
                 (left if path.exists() else removed).append(f"shared memory {path}")
-        for folder in (self.temporary, self.home):
+        folders = [self.temporary, self.home]
+        if self.configuration["orphan"] and os.getppid() != int(self.configuration["runner"]):
+            folders.append(Path(self.configuration["orphan"]))
+        for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
             if folder.exists():
                 left.append(f"folder {folder}")

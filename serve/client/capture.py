@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 from pydantic import JsonValue
 
+from runner.clock import now
 from runner.errors import SeatError
 from runner.model.evidence import Call, Evidence, Exchange
 from serve.client.context import WindowContext
@@ -79,7 +79,7 @@ def record(
         capture = Capture(context, client)
         metrics_before = _metrics(client)
         counters_before = context.boot.counters()
-        opened_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        opened_at = now()
         with MachineWatch(context.boot.record.pid) as machine:
             opened_ns = time.monotonic_ns()
             collect(capture)

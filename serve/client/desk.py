@@ -12,7 +12,6 @@ from runner.clock import now
 from runner.errors import SeatError
 from runner.model.evidence import Call, Evidence
 from runner.paths import source_root
-from serve.adapters.packs import pack_folder
 from serve.client.context import WindowContext
 
 
@@ -40,7 +39,7 @@ def pack(context: WindowContext) -> Evidence:
     """Digests, closure and census of the pack that the seat serves."""
 
     def collect() -> dict[str, JsonValue]:
-        found, faults = inspect(pack_folder(context.manifest, source_root() / context.manifest.pack))
+        found, faults = inspect(source_root() / context.manifest.pack)
         return {
             "header_digest": found.header_digest(),
             "payload_digest": found.payload_digest(),

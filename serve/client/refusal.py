@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 
+from runner.clock import now
 from runner.model.boot import BootRecord
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
@@ -15,15 +15,15 @@ from serve.client.texts import LANGUAGES, Texts, listed
 
 def refused(window: PlannedWindow, boot: BootRecord, variant: str) -> Evidence:
     """Evidence of a boot that never came up: how it ended and the engine's own words."""
-    now = time.monotonic_ns()
+    at_ns = time.monotonic_ns()
     return Evidence(
         window=window.id,
         boot=boot.id,
         instrument=window.instrument,
         variant=variant,
-        opened_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        opened_ns=now,
-        closed_ns=now,
+        opened_at=now(),
+        opened_ns=at_ns,
+        closed_ns=at_ns,
         facts={"ended": boot.ended, "reason": boot.ended_reason},
     )
 

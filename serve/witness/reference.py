@@ -18,19 +18,18 @@ import argparse
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from carve_kernels.exl3 import pack_format
 from carve_kernels.exl3.linear import Linear, dequantise
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
-from safetensors import safe_open
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 
+from recipe.mini.dequantise import coded, weights
+from recipe.pack import Pack, read_pack
 from runner.errors import InputError
 from runner.files import write_whole
 
@@ -61,51 +60,15 @@ class Request(BaseModel):
     perturbations: list[Perturbation] = []
 
 
-@dataclass(frozen=True)
-class Pack:
-    """A pack in memory: coded modules by name, and the tensors that are not coded."""
-
-    config: Mapping[str, Any]
-    coded: Mapping[str, Linear]
-    plain: Mapping[str, NDArray[Any]]
-
-
-def read_pack(folder: Path) -> Pack:
-    """Read a pack without its draft layers. Raises InputError where a coded module is malformed."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    tensors: Arrays = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        with safe_open(str(file), framework="numpy") as opened:
-            for name in opened.keys():  # noqa: SIM118 (not a mapping)
-                if _served(name, config["num_hidden_layers"]):
-                    tensors[name] = opened.get_tensor(name)
-    coded = {module: pack_format.from_tensors(module, tensors) for module in pack_format.modules(tensors)}
-    parts = {part for name, linear in coded.items() for part in pack_format.tensor_names(name, linear.codebook)}
-    return Pack(config, coded, {name: array for name, array in tensors.items() if name not in parts})
-
-
-def _served(name: str, layers: int) -> bool:
-    parts = name.split(".")
-    return parts[:2] != ["model", "layers"] or int(parts[2]) < layers
-
-
-def weights(pack: Pack, perturbation: Perturbation | None = None) -> dict[str, torch.Tensor]:
-    """Every weight in float32 under its Hugging Face name, ``[out, in]``."""
-    changed = perturbed_weight(pack, perturbation) if perturbation else {}
-    state = {f"{name}.weight": dequantise(linear).T for name, linear in pack.coded.items()} | changed
-    state |= {name: array.astype(np.float32) for name, array in pack.plain.items()}
-    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in state.items()}
-
-
 def perturbed_weight(pack: Pack, change: Perturbation) -> Arrays:
     """The one weight ``[out, in]`` that differs. Raises InputError for a module or a rank that does not exist.
 
     Gate and up are split over ranks along their output, down along its input; the scales lie along the output.
     """
     name = f"{change.layer}.{change.expert}.{change.projection}_proj"
-    if name not in pack.coded or change.rank >= change.ranks:
+    if name not in pack.modules or change.rank >= change.ranks:
         raise InputError("nothing to perturb", where=name, expected="a coded expert and a rank below ranks")
-    linear = pack.coded[name]
+    linear = coded(pack, name)
     scaled = (linear.svh.astype(np.float32) * np.float32(change.factor)).astype(np.float16)
     plain = dequantise(linear).T.copy()
     turned = dequantise(Linear(linear.trellis, linear.suh, scaled, linear.codebook)).T
@@ -118,10 +81,22 @@ def perturbed_weight(pack: Pack, change: Perturbation) -> Arrays:
     return {f"{name}.weight": plain}
 
 
-def model(pack: Pack, state: dict[str, torch.Tensor]) -> torch.nn.Module:
-    """Hugging Face's model with these weights, float32. Raises InputError where names do not match exactly."""
-    settings = {name: value for name, value in pack.config.items() if name != "quantization_config"}
+def model(folder: Path, plain: Arrays) -> torch.nn.Module:
+    """Hugging Face's model with these weights, float32 and without draft layers.
+
+    Raises InputError where names do not match exactly.
+    """
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    settings.pop("quantization_config", None)
     config = Glm4MoeConfig(**settings | {"dtype": "float32", "num_nextn_predict_layers": 0})
+    drafts = tuple(
+        f"model.layers.{config.num_hidden_layers + n}." for n in range(settings.get("num_nextn_predict_layers", 0))
+    )
+    state = {
+        name: torch.from_numpy(np.ascontiguousarray(array))
+        for name, array in plain.items()
+        if not name.startswith(drafts)
+    }
     built, report = Glm4MoeForCausalLM.from_pretrained(
         None, config=config, state_dict=state, dtype=torch.float32, output_loading_info=True
     )
@@ -145,8 +120,9 @@ def logprobs(built: torch.nn.Module, documents: Mapping[str, Sequence[int]]) -> 
 def predict(request: Request) -> dict[str, Any]:
     """The answer to a request."""
     pack = read_pack(request.pack)
-    base = logprobs(model(pack, weights(pack)), request.documents)
-    perturbed = [logprobs(model(pack, weights(pack, change)), request.documents) for change in request.perturbations]
+    plain = weights(pack)
+    variations = [plain, *(plain | perturbed_weight(pack, change) for change in request.perturbations)]
+    base, *perturbed = (logprobs(model(request.pack, varied), request.documents) for varied in variations)
     return {"base": base, "perturbed": perturbed}
 
 

@@ -175,7 +175,8 @@ class Witness:
         raise ArgumentError(f"no routed experts at {prefix!r}; known: {[module.prefix for module in self.experts]}")
 
     def _expert_prefix(self, layer: int) -> str:
-        return self.experts[layer].prefix
+        """A library may count calls that the witness never made: those show under a name that no plan declares."""
+        return self.experts[layer].prefix if layer < len(self.experts) else f"unregistered layer {layer}"
 
     def _linear_prefix(self, layer: int) -> str:
         return self.linears[layer].prefix

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runner.gates.base import GateInput
+from runner.model.plan import Expectation, PlannedWindow
 from runner.model.sample import (
     DivergenceDocument,
     DivergenceMeasure,
@@ -150,6 +151,12 @@ def _perplexity(name: str, roles: dict[str, str]) -> list[Case]:
             "no perplexity line",
         ),
         (
+            "standing-without-tokens_invalid",
+            given(standing, roles, [(base, sample(base, _documents(0, 24, 0), INCUMBENT))]),
+            "INVALID",
+            "no token was scored",
+        ),
+        (
             "no-incumbent_invalid",
             given(standing, roles, [(own, sample(own, same, engagement=engagement))]),
             "INVALID",
@@ -210,6 +217,67 @@ def ppl_decode() -> list[Case]:
         ("never-called-in-decode_invalid", one(engagement=prefill_only), "INVALID", "rows-below-limit"),
         ("control-window_invalid", one(planned={"control": True}), "INVALID", "a control window proves nothing"),
         ("other-boot_invalid", one(boot="shared-b-0000000a"), "INVALID", "left no record"),
+        *_one_row(base, own, same),
+    ]
+
+
+def _one_row(base: PlannedWindow, own: PlannedWindow, same: PerplexityMeasure) -> list[Case]:
+    """The incumbent's documents read again in an engine of one row a step."""
+    alone = (Expectation(variant=INCUMBENT, rows_min=1, rows_max=1),)
+    again = window("ppl-decode-one-row", "one-row", "ppl-prefill", "incumbent", expects=alone)
+    boots = FORCING | {"one-row": "one-row"}
+
+    def one(
+        nll: float,
+        *,
+        tokens: int = 100,
+        mine: PerplexityMeasure = same,
+        count: int = 6,
+        rows: int = 1,
+        **parameters: Any,
+    ) -> GateInput:
+        read = sample(again, _documents(nll, count, tokens), INCUMBENT, engagement=both(INCUMBENT, [(rows, 600)]))
+        readings = [(base, sample(base, same, INCUMBENT)), (own, sample(own, mine)), (again, read)]
+        return given({"margin": "0.02"} | parameters, boots, readings)
+
+    renamed = _documents(200, 6, 100)
+    renamed = renamed.model_copy(
+        update={"documents": (*renamed.documents[:-1], renamed.documents[-1].model_copy(update={"id": "x"}))}
+    )
+    read = sample(again, renamed, INCUMBENT, engagement=both(INCUMBENT, [(1, 600)]))
+    other = given(
+        {"margin": "0.02"}, boots, [(base, sample(base, same, INCUMBENT)), (own, sample(own, same)), (again, read)]
+    )
+    missing = given(
+        {"margin": "0.02"}, boots, [(base, sample(base, same, INCUMBENT)), (own, sample(own, same)), (again, None)]
+    )
+    forced_never = given({"margin": "0.02", "perplexity": "7.5"}, boots, [(again, read)])
+    limit = {"forced against one row": "<= 0.001"}
+    return [
+        (
+            "one-row-agrees-and-worse_fail",
+            one(200, mine=_documents(203.9, 24, 100)),
+            "FAIL",
+            "half of the documents",
+            limit,
+        ),
+        ("one-row-agrees_pass", one(200.09), "PASS", "margin", limit),
+        (
+            "one-row-a-wider-limit_pass",
+            one(200.3, control="0.004"),
+            "PASS",
+            "margin",
+            {"forced against one row": "<= 0.004"},
+        ),
+        ("one-row-higher_invalid", one(200.11), "INVALID", "forced decode and one row at a time differ"),
+        ("one-row-lower_invalid", one(199.89), "INVALID", "forced decode and one row at a time differ"),
+        ("one-row-other-documents_invalid", other, "INVALID", "not among the forced"),
+        ("one-row-other-tokens_invalid", one(200, tokens=99), "INVALID", "not among the forced"),
+        ("one-row-no-tokens_invalid", one(0, tokens=0), "INVALID", "not among the forced"),
+        ("one-row-no-document_invalid", one(200, count=0), "INVALID", "not among the forced"),
+        ("one-row-in-more-rows_invalid", one(200, rows=65), "INVALID", "incumbent ran 65 rows"),
+        ("one-row-not-measured_invalid", missing, "INVALID", "ppl-decode-one-row: not measured"),
+        ("one-row-and-nothing-forced_invalid", forced_never, "INVALID", "no candidate"),
     ]
 
 

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer
 from recipe.mini.batches import ANSWER_WEIGHT, Batches
 from recipe.mini.encode import encode, needle_forms
 from recipe.mini.needles import DIGITS, LANGUAGES, needle
-from recipe.mini.tokenizer import END, train_tokenizer
+from recipe.mini.tokenizer import train_tokenizer
+from recipe.mini.tokenizer_config import END
 
 
 @pytest.fixture(scope="module")

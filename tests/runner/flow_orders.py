@@ -52,14 +52,14 @@ def gate_order(*, name: str = "small-gate", pairs: int = 6, margin: str = "0.5",
 
 
 def engine_order() -> str:
-    """Two short boots of ``cpu-mini`` without a speed metric."""
+    """Three short boots of ``cpu-mini`` without a speed metric."""
     head = HEAD.format(name="small-engine", kind="gate", seat="cpu-mini").replace("pack: toy", "pack: recipe/mini/pack")
     return head + (
         "gates:\n  - name: resolved\n"
         "  - {name: finish, windows: {texts: 6, tokens: 128}}\n"
         "  - name: ppl-decode\n"
         "    parameters: {margin: 0.005, perplexity: 300}\n"
-        "    windows: {documents: 6, tokens: 48, rows: 6}\n"
+        "    windows: {documents: 6, tokens: 48, rows: 6, control_documents: 3}\n"
         "  - name: restore\n"
     )
 

@@ -9,7 +9,6 @@ from decimal import Decimal
 from pathlib import Path
 
 from runner import ledger
-from runner.assurance import witnesses
 from runner.attest.keys import PrivateKey
 from runner.attest.trust import Role, Trust, load_trust, repository_file, signer_line, trust_key
 from runner.digest import canonical_json, sha256_bytes, sha256_json
@@ -250,7 +249,6 @@ def make_run(  # a whole run in one place reads best
         samples=tuple(samples),
         verdicts=(verdict,),
         self_tests=(SelfTest(gate="speed", version=1, case="equal_arms_fail", status=Status.FAIL),),
-        assurance=witnesses([(verdict.gate, verdict.status)], (boot,)),
         subjects={**plan.subjects, "library.lna2": digest_of("lna2")},
         environment={"machine": "two cores", "sandbox": "none"},
         costs=(Cost(what="boot shared-1", seconds=20), Cost(what="gate speed", seconds=48)),

@@ -111,6 +111,23 @@ def test_forcing_boots_of_a_real_engine_bring_the_processor() -> None:
     assert seconds_of(plan) <= 600
 
 
+def test_the_control_of_forced_decode_reads_the_same_documents_row_by_row() -> None:
+    plan = planned(source_root() / "orders" / "mini-lna2.yaml")[1]
+    boot = next(boot for boot in plan.boots if boot.role == "one-row")
+    assert (boot.libraries, boot.arguments) == ((), {"max_num_batched_tokens": 1, "max_num_seqs": 1})
+    gate = next(gate for gate in plan.gates if gate.name == "ppl-decode")
+    forced, _, control = (window for window in plan.windows if window.id in gate.windows)
+    assert (control.boot, control.instrument, control.control) == (boot.id, "ppl-prefill@1", True)
+    assert [(one.variant, one.rows_min, one.rows_max) for one in control.expects] == [("incumbent", 1, 1)]
+    assert control.arguments["material"] == forced.arguments["material"]
+    assert control.arguments["tokens"] == forced.arguments["tokens"]
+
+
+def test_no_control_is_planned_unless_asked_for(tmp_path: Path) -> None:
+    plan = planned(write_order(tmp_path, kernel_order()))[1]
+    assert "one-row" not in {boot.role for boot in plan.boots}
+
+
 def test_a_good_candidate_rarely_fails_for_no_reason() -> None:
     path = source_root() / "orders" / "mini-lna2.yaml"
     file, plan = planned(path)

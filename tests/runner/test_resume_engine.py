@@ -49,6 +49,7 @@ def test_kill_during_start_inside_a_window_and_between_boots(home: Path) -> None
         ("shared-a", "aborted"),
         ("shared-a", "stopped"),
         ("forcing", "stopped"),
+        ("one-row", "stopped"),
         ("desk", "stopped"),
     ]
     assert {verdict["gate"]: verdict["status"] for verdict in record["verdicts"]} == dict.fromkeys(

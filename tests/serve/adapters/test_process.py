@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,10 @@ from runner.errors import InputError, SeatError
 from runner.model.plan import PlannedBoot
 from runner.steps.seats import load_manifest
 from serve.adapters.booted import REFUSAL, last_words
-from serve.adapters.packs import pack_folder
 from serve.adapters.process import argv, environment, flags, installed_engine, label_of
 from serve.seat import BootRequest
 
-SEATS = ("cpu-mini", "cpu-mini-tp2", "cpu-mini-random")
+SEATS = ("cpu-mini", "cpu-mini-tp2")
 
 
 def request(seat: str, folder: Path, **arguments: str | int) -> BootRequest:
@@ -86,16 +86,10 @@ def test_an_engine_that_is_not_installed_says_what_to_run() -> None:
     assert (error.value.found, error.value.next_step) == ("none", "run `scripts/setup engine`")
 
 
-def test_a_pack_is_given_generated_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CARVE_CACHE", str(tmp_path / "cache"))
-    seat = load_manifest("cpu-mini-random")
-    made = pack_folder(seat, tmp_path)
-    assert (made / "config.json").is_file()
-    assert pack_folder(seat, tmp_path) == made
-    with pytest.raises(InputError, match="cannot be generated"):
-        pack_folder(seat.model_copy(update={"pack": "generate:recipe.mini.random_pack:layers=x"}), tmp_path)
+def test_a_missing_pack_is_an_error_before_anything_starts(tmp_path: Path) -> None:
+    asked = replace(request("cpu-mini", tmp_path), pack=tmp_path / "nowhere")
     with pytest.raises(InputError, match="pack is missing"):
-        pack_folder(load_manifest("cpu-mini"), tmp_path / "nowhere")
+        argv(asked, 1)
 
 
 def test_last_words_name_the_cause_not_the_wrapper() -> None:

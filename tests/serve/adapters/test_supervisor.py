@@ -140,7 +140,7 @@ def test_kill_minus_nine_leaves_nothing(tmp_path: Path, victim: str) -> None:
         import time
         from pathlib import Path
         from serve.adapters.supervisor import Supervised
-        running = Supervised.start({argv!r}, {{}}, Path({str(tmp_path / "boot")!r}), port={port})
+        running = Supervised.start({argv!r}, {{}}, Path({str(tmp_path / "boot")!r}), port={port}, orphan=True)
         print(running.pid, running._watchdog.pid, running.temporary, flush=True)
         time.sleep(600)
         """
@@ -155,6 +155,7 @@ def test_kill_minus_nine_leaves_nothing(tmp_path: Path, victim: str) -> None:
             if victim == "runner":
                 assert _until(lambda: _gone(int(watchdog)), 10.0)
                 _assert_clean(facts, Path(temporary))
+                assert not (tmp_path / "boot").exists()
         finally:
             runner.kill()
             for name in ("worker", "pid"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from carve_kernels import parallel
 from carve_kernels.build import build
+from carve_kernels.desk import layers
 from carve_kernels.exl3 import linear as reference
 from carve_kernels.exl3.codebook import Codebook
+from carve_kernels.library import Library, Table
 
 from serve.witness.build import witness_library
 from serve.witness.modules import ExpertsModule, LinearModule, Matrix
@@ -43,8 +47,9 @@ def witness(variants: dict[str, str] | None = None) -> Witness:
 
 
 @pytest.fixture
-def seen() -> tuple[Witness, ExpertsModule, LinearModule]:
-    made = witness()
+def seen(tmp_path: Path) -> tuple[Witness, ExpertsModule, LinearModule]:
+    # Copies: a library counts for its whole process, and other tests of this process call the built files too.
+    made = witness({name: str(shutil.copy(build(name), tmp_path)) for name in VARIANTS})
     experts = [
         (
             matrix(HIDDEN, INTERMEDIATE, 3 * n),
@@ -163,3 +168,19 @@ def test_ours_shadows_nothing() -> None:
     seen = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True).stdout
     assert "site-packages/transformers" in seen
     assert "site-packages/vllm" in seen
+
+
+def test_a_library_that_counts_more_than_it_was_called_shows(
+    seen: tuple[Witness, ExpertsModule, LinearModule], tmp_path: Path
+) -> None:
+    """Calls behind the witness's back, on a layer that was never registered."""
+    made, routed, _ = seen
+    call(made, routed, "lna2", 1)
+    native = Library(tmp_path / build("lna2").name)
+    rng = np.random.default_rng(5)
+    table = Table(layers.experts(rng, layers.Shape(HIDDEN, INTERMEDIATE, EXPERTS, TOPK), 2, Codebook.MCG))
+    ids = np.zeros((1, TOPK), np.int32)
+    x, weights = np.ones((1, HIDDEN), np.float32), np.ones((1, TOPK), np.float32)
+    native.forward(x, ids, weights, table, out=np.empty_like(x), parallel=parallel.single(), layer=9)
+    assert "unregistered layer 9" in {row.layer for row in made.counters().candidate}
+    assert "unregistered layer 9" not in {row.layer for row in made.counters().witness}

@@ -1,0 +1,26 @@
+"""The record of a boot as it starts."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from runner.clock import now
+from runner.model.boot import BootRecord, Label
+
+
+def new_record(planned: str, *, label: Label, pid: int, **known: Any) -> BootRecord:
+    """A running boot of the planned boot ``planned`` under an id of its own; what is not ``known`` is still empty."""
+    blank: dict[str, Any] = {
+        "engine": {},
+        "started_at": now(),
+        "ready_ms": 0,
+        "ranks": (),
+        "requested": {},
+        "resolved": {},
+        "kv_tokens": 0,
+        "canary": False,
+        "ended": "running",
+    }
+    named = {"id": f"{planned}-{secrets.token_hex(4)}", "planned": planned, "label": label, "pid": pid}
+    return BootRecord.model_validate(blank | known | named)
