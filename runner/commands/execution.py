@@ -73,19 +73,21 @@ def seat_list(as_json: AsJson = False) -> None:
 
 @seat.command("up")
 def seat_up(name: SeatName, as_json: AsJson = False) -> None:
-    """Boot the incumbent and hold it until interrupted."""
+    """Boot the incumbent and hold it until interrupted or terminated."""
     import signal
     import sys
     from contextlib import suppress
 
     from runner.standing import standing
 
-    with standing(name) as boot:
+    # A shell starts what it puts in the background with interrupts ignored; a seat must end there too.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), standing(name) as boot:
         text = f"{boot.record.id} answers on {boot.base_url}; interrupt to stop"
         answer({"boot": boot.record.id, "url": boot.base_url}, text, as_json=as_json)
         sys.stdout.flush()
-        with suppress(KeyboardInterrupt):
-            signal.pause()
+        signal.pause()
 
 
 @seat.command("readback")

@@ -42,13 +42,20 @@ def test_an_unknown_seat_is_refused_with_the_known_ones(home: Path, capsys: pyte
     assert "fake, fake-tp2" in capsys.readouterr().err
 
 
-def test_a_seat_stands_until_it_is_interrupted(home: Path) -> None:
-    command = [sys.executable, "-m", "runner.cli", "seat", "up", "fake", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as standing:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_a_seat_stands_until_it_is_interrupted(home: Path, end: signal.Signals) -> None:
+    # Through a shell's background, where interrupts are ignored from the start.
+    command = f"exec {sys.executable} -m runner.cli seat up fake --json"
+    ignored = ["sh", "-c", f"trap '' INT; {command}"]
+    with subprocess.Popen(ignored, stdout=subprocess.PIPE, text=True) as standing:
         assert standing.stdout is not None
-        told = json.loads("".join(iter(standing.stdout.readline, "}\n")) + "}")
-        assert httpx.get(f"{told['url']}/health").status_code == 200
-        standing.send_signal(signal.SIGINT)
+        try:
+            told = json.loads("".join(iter(standing.stdout.readline, "}\n")) + "}")
+            assert httpx.get(f"{told['url']}/health").status_code == 200
+            standing.send_signal(end)
+            standing.wait(timeout=30)
+        finally:
+            standing.kill()
     assert standing.returncode == 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{told['url']}/health")
