@@ -108,7 +108,7 @@ def _canon(
         canon.write(here, text)
     text = f"{canon.CANON} is current"
     if difference:
-        text = difference if check else f"written: {canon.CANON}"
+        text = f"{difference}\n  next step: `runner canon`" if check else f"written: {canon.CANON}"
     answer({"path": str(here / canon.CANON), "difference": difference, "written": not check}, text, as_json=as_json)
     if check and difference:
         raise typer.Exit(1)

@@ -45,13 +45,15 @@ def _reports(
     if as_json:
         answer([each.model_dump(mode="json") for each in listed], "", as_json=True)
         return
-    table = Table("order", show_edge=False)
-    table.add_column("run", no_wrap=True, min_width=max((len(each.run) for each in listed), default=0))
-    for heading in ("seat", "verdict", "state", "tries", "reason"):
-        table.add_column(heading)
-    for each in listed:
-        cells = (each.order, each.run, each.seat, each.verdict, each.state, str(each.tries), each.reason)
-        table.add_row(*(Text(cell) for cell in cells))
+    rows = [
+        (each.run, each.order, each.seat, each.verdict, each.state, str(each.tries), each.reason) for each in listed
+    ]
+    table = Table(box=None, pad_edge=False)
+    for place, heading in enumerate(("run", "order", "seat", "verdict", "state", "tries", "reason")):
+        whole = max((len(row[place]) for row in rows), default=0) if heading in ("run", "state") else None
+        table.add_column(heading, min_width=whole, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
     Console().print(table)
 
 

@@ -4,7 +4,9 @@ import io
 import json
 import math
 import tarfile
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -59,7 +61,11 @@ def _settings(data: Data) -> Settings:
     return Settings(**{**vars(SETTINGS), "shape": shape})
 
 
-def test_a_run_trains_and_leaves_a_checkpoint_that_transformers_loads(folder: Path, data: Data, tmp_path: Path) -> None:
+def test_a_run_trains_and_leaves_a_checkpoint_that_transformers_loads(
+    folder: Path, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each look at the clock takes a tenth of a second: as many steps on a busy machine as on an idle one.
+    monkeypatch.setattr("recipe.mini.train.time", SimpleNamespace(monotonic=count(0, 0.1).__next__))
     log = train(folder, tmp_path / "out", _settings(data))
     assert log == json.loads((tmp_path / "out" / "log.json").read_text()) | {"settings": log["settings"]}
     assert log["self_check"]["difference_from_transformers"] < 1e-4

@@ -132,3 +132,10 @@ def test_the_commands_import_nothing_but_typer() -> None:
     command = [sys.executable, "-c", script]
     result = subprocess.run(command, cwd=source_root(), check=True, capture_output=True, text=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_names_to_copy_are_whole_on_a_narrow_terminal(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = call("reports").splitlines()
+    assert lines[0].startswith("run  order ")
+    assert [line.split()[0] for line in lines if "pending" in line] == ["r0", "r1"]
