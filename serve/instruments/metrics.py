@@ -9,6 +9,7 @@ from runner.model.evidence import Evidence
 GENERATION_TOKENS = "vllm:generation_tokens_total"
 PREEMPTIONS = "vllm:num_preemptions_total"
 PREFIX_CACHE_HITS = "vllm:prefix_cache_hits_total"
+FINISHED_REQUESTS = "vllm:request_success_total"
 DECODE_SECONDS = "vllm:request_decode_time_seconds_sum"
 
 _LINE = re.compile(r"(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)(?:\{[^}]*\})? (?P<value>[0-9.eE+-]+)")
