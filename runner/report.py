@@ -14,7 +14,8 @@ from runner.attest.statement import sign
 from runner.errors import EvidenceError, StateError
 from runner.files import write_whole
 from runner.measured import pack
-from runner.model.boot import BootRecord, Label
+from runner.model.boot import BootRecord, Isolation, Label
+from runner.model.plan import PlannedBoot
 from runner.model.report import (
     WEAKEST_FIRST,
     EvidencePart,
@@ -42,6 +43,15 @@ def label_of(boots: tuple[BootRecord, ...]) -> Label:
     """The weakest label of the boots that said what they are; where none did, nothing was measured: ``simulated``."""
     seen = {boot.label for boot in boots if boot.engine}
     return next((label for label in WEAKEST_FIRST if label in seen), "simulated")
+
+
+def isolation_of(planned: tuple[PlannedBoot, ...], boots: tuple[BootRecord, ...]) -> Isolation:
+    """``open`` where one boot loaded a library of the candidate outside a sandbox."""
+    loads = {boot.id for boot in planned if boot.libraries}
+    tools = {boot.sandbox.tool for boot in boots if boot.planned in loads}
+    if not tools:
+        return "no-candidate"
+    return "open" if "none" in tools else "sandboxed"
 
 
 def _require_self_tests(record: RunRecord) -> None:
@@ -73,7 +83,12 @@ def predicate(record: RunRecord, kept: Archive | None = None) -> ReportPredicate
         parents=(record.intent_digest,),
         run=record.run,
         order=OrderPart(name=record.plan.order, digest=record.order_digest, text=record.order_text),
-        seat=SeatPart(name=record.plan.seat, digest=record.plan.seat_digest, label=label_of(record.boots)),
+        seat=SeatPart(
+            name=record.plan.seat,
+            digest=record.plan.seat_digest,
+            label=label_of(record.boots),
+            isolation=isolation_of(record.plan.boots, record.boots),
+        ),
         plan=PlanPart(
             digest=record.plan_digest,
             seed_commitment=record.plan.seed_commitment,
@@ -93,6 +108,7 @@ def predicate(record: RunRecord, kept: Archive | None = None) -> ReportPredicate
             )
             for verdict in record.verdicts
         ),
+        graders=record.plan.instruments,
         self_test=record.self_tests,
         assurance=witnesses(((verdict.gate, verdict.status) for verdict in record.verdicts), record.boots),
         environment=record.environment,
@@ -161,6 +177,7 @@ __all__ = [
     "REPORT",
     "TEXT",
     "compose",
+    "isolation_of",
     "label_of",
     "predicate",
     "subject_digests",

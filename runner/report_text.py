@@ -104,6 +104,7 @@ def render(report: ReportPredicate, measured: Measured) -> str:
     facts = [
         ("order", f"{report.order.name} ({report.order.digest[:16]})"),
         ("seat", f"{report.seat.name}, label {report.seat.label}"),
+        ("candidate's sandbox", report.seat.isolation),
         ("run", report.run),
         ("measured", f"{report.started_at} to {report.ended_at}"),
         ("plan", report.plan.digest[:16]),

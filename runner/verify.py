@@ -25,7 +25,7 @@ from runner.model.report import Measured, ReportPredicate
 from runner.model.statement import SignedIntent
 from runner.model.verdict import Status, overall
 from runner.replay import replay
-from runner.report import EVIDENCE, REPORT, label_of
+from runner.report import EVIDENCE, REPORT, isolation_of, label_of
 from runner.verify_samples import check_samples
 
 
@@ -45,7 +45,8 @@ class Verification(Record):
     """``repository`` where everybody with this repository trusts the key, ``user`` where only this user does."""
     created_at: str
     withdrawn: dict[str, str]
-    """Gates whose version was found wrong since, with the reason: the report stands, what rests on it should not."""
+    """Gates and instruments whose version was found wrong since, with the reason: the report stands, what rests on it
+    should not."""
     kept: int
     not_kept: tuple[str, ...]
     replayed: tuple[str, ...] = ()
@@ -109,6 +110,16 @@ def _check_subjects(signed: Signed, report: ReportPredicate, intent: SignedInten
         _same(f"another {name} than was planned", digest, signed.subjects.get(name, "nothing"), signed.where)
 
 
+def _check_boots(report: ReportPredicate, measured: Measured, where: str) -> None:
+    """What the report says of its seat, its graders and its seat time is what plan and boots say."""
+    plan, boots = measured.plan, measured.boots
+    _same("the label is not that of the boots", label_of(boots), report.seat.label, where)
+    _same("the isolation is not that of the boots", isolation_of(plan.boots, boots), report.seat.isolation, where)
+    _same("other graders than were sealed", plan.instruments, report.graders, where)
+    spent, paid = sum(boot.seconds for boot in boots), sum(cost.seconds for cost in report.costs)
+    _same("the costs are not the boots' seat time", spent, paid, where)
+
+
 def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> None:
     """Every gate of the plan, in its order, says again what the report says it said."""
     plan = measured.plan
@@ -134,16 +145,22 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
     _same("a gate was not shown to fail where it must", set(), set(planned) - tested, where)
 
 
-def _kept(report: ReportPredicate, folder: Path) -> dict[str, bytes]:
+def _archive(report: ReportPredicate, folder: Path) -> bytes:
+    """The evidence archive, byte for byte the one that was signed; empty where nothing was kept."""
+    path = folder / EVIDENCE
+    data = path.read_bytes() if path.is_file() else b""
+    found = sha256_bytes(data) if data else None
+    _same("another evidence archive than was signed", report.evidence.archive, found, str(path))
+    return data
+
+
+def _kept(report: ReportPredicate, data: bytes, folder: Path) -> dict[str, bytes]:
     """The archive's files by name, each with the digest that the report gives it."""
-    path, index = folder / EVIDENCE, report.evidence
+    index = report.evidence
     if not set(index.not_kept) <= set(index.files):
         raise TrustError("evidence that never was is named as not kept", where=str(folder))
     expected = {name: digest for name, digest in index.files.items() if name not in index.not_kept}
-    data = path.read_bytes() if path.is_file() else b""
-    found = sha256_bytes(data) if data else None
-    _same("another evidence archive than was signed", index.archive, found, str(path))
-    return archive.read(data, expected, str(path)) if data else {}
+    return archive.read(data, expected, str(folder / EVIDENCE)) if data else {}
 
 
 def read_report(path: Path, trust: Trust) -> tuple[Signed, ReportPredicate, Path]:
@@ -161,14 +178,15 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
     """Check the report at ``path``. Raises TrustError for whatever does not follow, whatever its verdict says."""
     signed, report, folder = read_report(path, trust)
     where = signed.where
+    data = _archive(report, folder)
     measured, raw = unpack(report.record, where)
     intent = _intent(report, folder, workspace, trust).of(SignedIntent)
     _check_sealed(report, intent, measured.plan, raw["plan"], where)
     _check_subjects(signed, report, intent, measured.plan)
-    _same("the label is not that of the boots", label_of(measured.boots), report.seat.label, where)
     check_samples(report, measured, where)
+    _check_boots(report, measured, where)
     _check_verdicts(report, measured, where)
-    kept = _kept(report, folder)
+    kept = _kept(report, data, folder)
     replayed, missing = replay(measured, kept, where) if deep else ((), ())
     return Verification(
         path=str(path),

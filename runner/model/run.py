@@ -35,9 +35,10 @@ class SelfTest(Record):
 
 
 class Cost(Record):
-    """Seat time by gate or step."""
+    """Seat time of one gate's windows, or of one planned boot outside every window."""
 
     what: str
+    """``gate <name>`` or ``boot <planned id>``."""
     seconds: int
 
 
@@ -60,7 +61,8 @@ class RunRecord(Record):
     verdicts: tuple[Verdict, ...]
     self_tests: tuple[SelfTest, ...]
     subjects: dict[str, Digest]
-    """What the report is about, by name (pack.header, pack.payload, library.lna2, tree.plugin, engine.record)."""
+    """What the report is about, by name (pack.header, pack.payload, library.lna2, tree.plugin, engine.record,
+    brief)."""
     environment: dict[str, JsonValue]
     """Machine, kernel, Python, processor features, sandbox: facts, not verdicts."""
     costs: tuple[Cost, ...]
