@@ -8,27 +8,35 @@ from pydantic import ValidationError
 
 from runner.attest.canonical import first_fault
 from runner.digest import sha256_bytes
+from runner.draw import Draw
 from runner.errors import TrustError
+from runner.material import check_material
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.report import Measured
 from runner.model.sample import Sample
 
 
-def _read_again(sample: Sample, window: PlannedWindow, evidence: list[bytes], where: str) -> Sample:
-    from serve.instruments.registry import instrument, parse  # noqa: PLC0415  # only --deep needs the instruments
-
+def _records(evidence: list[bytes], where: str) -> list[Evidence]:
     try:
-        records = [Evidence.model_validate_json(data, strict=True) for data in evidence]
+        return [Evidence.model_validate_json(data, strict=True) for data in evidence]
     except ValidationError as error:
         raise TrustError("evidence that is no evidence record", where=where, found=first_fault(error)) from error
-    return instrument(*parse(sample.instrument)).reduce(records, window)
 
 
-def replay(measured: Measured, kept: Mapping[str, bytes], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _read_again(sample: Sample, window: PlannedWindow, evidence: list[Evidence]) -> Sample:
+    from serve.instruments.registry import instrument, parse  # noqa: PLC0415  # only --deep needs the instruments
+
+    return instrument(*parse(sample.instrument)).reduce(evidence, window)
+
+
+def replay(
+    measured: Measured, kept: Mapping[str, bytes], draw: Draw, where: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Windows whose samples were read again, and those whose evidence is not all here.
 
-    Raises TrustError where a sample is not what its instrument reads, InputError for an unknown instrument.
+    Raises TrustError where a sample is not what its instrument reads or its material is not what ``draw`` gives,
+    InputError for an unknown instrument.
     """
     by_digest = {sha256_bytes(data): data for data in kept.values()}
     windows = {window.id: window for window in measured.plan.windows}
@@ -39,7 +47,10 @@ def replay(measured: Measured, kept: Mapping[str, bytes], where: str) -> tuple[t
             missing.append(sample.window)
             continue
         place = f"{where}, window {sample.window}"
-        again = _read_again(sample, windows[sample.window], [by_digest[each] for each in sample.evidence], place)
+        window = windows[sample.window]
+        evidence = _records([by_digest[each] for each in sample.evidence], place)
+        check_material(evidence[0], window, draw, place)
+        again = _read_again(sample, window, evidence)
         if again != sample:
             changed = [name for name in Sample.model_fields if getattr(again, name) != getattr(sample, name)]
             raise TrustError(

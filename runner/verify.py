@@ -13,7 +13,7 @@ from runner.assurance import witnesses
 from runner.attest.statement import Signed, moment, open_signed
 from runner.attest.trust import Source, Trust
 from runner.digest import sha256_bytes, sha256_json
-from runner.draw import commitment
+from runner.draw import Draw, commitment
 from runner.errors import InputError, TrustError
 from runner.judge import judge, withdrawals
 from runner.ledger import LEDGER, SUFFIX
@@ -187,7 +187,8 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
     _check_boots(report, measured, where)
     _check_verdicts(report, measured, where)
     kept = _kept(report, data, folder)
-    replayed, missing = replay(measured, kept, where) if deep else ((), ())
+    draw = Draw(bytes.fromhex(report.plan.seed), report.plan.digest)
+    replayed, missing = replay(measured, kept, draw, where) if deep else ((), ())
     return Verification(
         path=str(path),
         digest=signed.digest,
