@@ -14,7 +14,7 @@ from recipe.mini.needles import DIGITS
 from runner.draw import Draw
 from runner.errors import TrustError
 from runner.model.evidence import Evidence
-from runner.model.plan import PlannedWindow
+from runner.model.plan import Plan, PlannedWindow
 
 DRAWN = "drawn"
 """Key of ``Evidence.material``: language to ``{"of": documents in the pool, "documents": their numbers in order}``."""
@@ -36,8 +36,11 @@ def perturbed(draw: Draw, window: str, rank: int) -> dict[str, Any]:
     }
 
 
-def check_material(evidence: Evidence, window: PlannedWindow, draw: Draw, where: str) -> None:
-    """Raises TrustError where documents, needles or perturbations are not those drawn."""
+def check_material(evidence: Evidence, plan: Plan, draw: Draw, where: str) -> None:
+    """Raises TrustError where the window is not the plan's, or documents, needles or perturbations not those drawn."""
+    window = next((window for window in plan.windows if window.id == evidence.window), None)
+    if window is None:
+        raise TrustError("evidence of a window that is not in the plan", where=where, found=evidence.window)
     for what in _strangers(evidence, window, draw):
         raise TrustError(
             "the prompts do not follow from the seed and the plan",

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from runner.attest.canonical import first_fault
-from runner.draw import Draw
 from runner.errors import TrustError
-from runner.material import check_material
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.report import EvidencePart, Measured
@@ -28,11 +26,10 @@ class Replayed:
     """Nothing: their evidence is in the run folder only."""
 
 
-def replay(measured: Measured, index: EvidencePart, kept: Mapping[str, bytes], draw: Draw, where: str) -> Replayed:
+def replay(measured: Measured, index: EvidencePart, kept: Mapping[str, bytes], where: str) -> Replayed:
     """Read every sample again whose evidence is here.
 
-    Raises TrustError where a sample is not what its instrument reads or its material is not what ``draw`` gives,
-    InputError for an unknown instrument.
+    Raises TrustError where a sample is not what its instrument reads, InputError for an unknown instrument.
     """
     by_digest = {index.files[name]: data for name, data in kept.items()}
     windows = {window.id: window for window in measured.plan.windows}
@@ -42,14 +39,12 @@ def replay(measured: Measured, index: EvidencePart, kept: Mapping[str, bytes], d
         if not by_digest.keys() >= set(sample.evidence):
             replayed.missing.append(sample.window)
             continue
-        window = windows[sample.window]
         evidence = _records([by_digest[digest] for digest in sample.evidence], place)
-        check_material(evidence[0], window, draw, place)
         if isinstance(sample.measure, DivergenceMeasure):
             _compare_drawn(sample.measure, evidence, place)
             replayed.drawn.append(sample.window)
         else:
-            _compare(sample, window, evidence, place)
+            _compare(sample, windows[sample.window], evidence, place)
             replayed.whole.append(sample.window)
     return replayed
 

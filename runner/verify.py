@@ -17,9 +17,11 @@ from runner.draw import Draw, commitment
 from runner.errors import InputError, TrustError
 from runner.judge import judge, withdrawals
 from runner.ledger import LEDGER, SUFFIX
+from runner.material import check_material
 from runner.measured import unpack
 from runner.model.base import Record
 from runner.model.boot import Label
+from runner.model.evidence import Evidence
 from runner.model.plan import Plan
 from runner.model.report import Measured, ReportPredicate
 from runner.model.statement import SignedIntent
@@ -190,8 +192,11 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
     _check_boots(report, measured, where)
     _check_verdicts(report, measured, where)
     kept = _kept(report, data, folder)
-    draw = Draw(bytes.fromhex(report.plan.seed), report.plan.digest)
-    again = replay(measured, report.evidence, kept, draw, where) if deep else Replayed()
+    again = replay(measured, report.evidence, kept, where) if deep else Replayed()
+    if deep:
+        draw = Draw(bytes.fromhex(report.plan.seed), report.plan.digest)
+        for name, one in kept.items():
+            check_material(Evidence.model_validate_json(one), measured.plan, draw, f"{folder / EVIDENCE}, {name}")
     return Verification(
         path=str(path),
         digest=signed.digest,

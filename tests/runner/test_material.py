@@ -29,7 +29,8 @@ from tests.runner.records import make_run
 
 GOLDEN = source_root() / "tests" / "records" / "v1"
 DRAW = Draw(bytes(32), "1" * 64)
-WINDOW = make_run().record.plan.windows[0]
+PLAN = make_run().record.plan
+WINDOW = PLAN.windows[0]
 
 
 def evidence(**material: Any) -> Evidence:
@@ -42,7 +43,12 @@ def test_what_was_drawn_is_accepted() -> None:
     documents = DRAW.permutation(f"{label}/en", 40)[:6]
     drawn = {"en": {"of": 40, "documents": documents}}
     needles = {"en-10": {"answer": needle_answer(DRAW, label, "en-10")}}
-    check_material(evidence(texts={}, drawn=drawn, needles=needles), WINDOW, DRAW, "x")
+    check_material(evidence(texts={}, drawn=drawn, needles=needles), PLAN, DRAW, "x")
+
+
+def test_a_window_of_another_plan_is_refused() -> None:
+    with pytest.raises(TrustError, match="not in the plan"):
+        check_material(evidence(), PLAN.model_copy(update={"windows": ()}), DRAW, "x")
 
 
 @pytest.mark.parametrize(
@@ -55,14 +61,14 @@ def test_what_was_drawn_is_accepted() -> None:
 )
 def test_what_was_chosen_is_refused(material: dict[str, Any]) -> None:
     with pytest.raises(TrustError, match="do not follow from the seed"):
-        check_material(evidence(**material), WINDOW, DRAW, "x")
+        check_material(evidence(**material), PLAN, DRAW, "x")
 
 
 def test_a_perturbation_of_ones_own_is_refused() -> None:
     arguments = {"rank": 0, "layer": "x", "expert": 1, "projection": "up", "factor": 1.0}
     own = evidence().model_copy(update={"calls": (Call(method="perturb", arguments=arguments, results=(), at_ns=0),)})
     with pytest.raises(TrustError, match="do not follow from the seed"):
-        check_material(own, WINDOW, DRAW, "x")
+        check_material(own, PLAN, DRAW, "x")
 
 
 Forge = Callable[[dict[str, Any]], None]
@@ -77,9 +83,9 @@ def own_copy(tmp_path: Path) -> tuple[Path, PrivateKey]:
     return workspace, key
 
 
-def forge(workspace: Path, key: PrivateKey, change: Forge) -> Path:
+def forge(workspace: Path, key: PrivateKey, order: str, change: Forge) -> Path:
     """Change the plan of the golden report, judge again, and sign report and intent so that every digest fits."""
-    (folder,) = (workspace / "reports" / "small-half-k").iterdir()
+    (folder,) = (workspace / "reports" / order).iterdir()
     statement = json.loads(dsse.parse((folder / REPORT).read_bytes()).payload)
     predicate = statement["predicate"]
     record = unpack(Packed.model_validate(predicate["record"]), "x")[0].model_dump(mode="json")
@@ -104,20 +110,34 @@ def forge(workspace: Path, key: PrivateKey, change: Forge) -> Path:
     return folder
 
 
-def test_a_margin_moved_by_the_runner_itself_asks_other_prompts(own_copy: tuple[Path, PrivateKey]) -> None:
+def move_margin(plan: dict[str, Any]) -> None:
+    (gate,) = (each for each in plan["gates"] if each["name"] == "ppl-decode")
+    gate["parameters"]["margin"] = "0.006"
+
+
+def ignore_a_field(plan: dict[str, Any]) -> None:
+    (gate,) = (each for each in plan["gates"] if each["name"] == "resolved")
+    gate["parameters"]["ignored"] = ["strict"]
+
+
+@pytest.mark.parametrize(
+    ("order", "change", "reason"),
+    [
+        ("small-half-k", move_margin, "positions that the seed did not draw"),
+        ("small-one-rank", ignore_a_field, "the prompts do not follow from the seed and the plan"),
+    ],
+)
+def test_a_plan_changed_by_the_runner_itself_asks_other_prompts(
+    own_copy: tuple[Path, PrivateKey], order: str, change: Forge, reason: str
+) -> None:
     workspace, key = own_copy
-
-    def widen(plan: dict[str, Any]) -> None:
-        (gate,) = (each for each in plan["gates"] if each["name"] == "ppl-decode")
-        gate["parameters"]["margin"] = "0.006"
-
-    folder = forge(workspace, key, widen)
-    trust = load_trust(workspace, user=False)
-    with pytest.raises(TrustError, match="the prompts do not follow from the seed and the plan"):
-        verify(folder, trust, workspace, deep=True)
+    folder = forge(workspace, key, order, change)
+    with pytest.raises(TrustError, match=reason):
+        verify(folder, load_trust(workspace, user=False), workspace, deep=True)
 
 
-def test_forging_without_a_change_is_accepted(own_copy: tuple[Path, PrivateKey]) -> None:
+@pytest.mark.parametrize("order", ["small-half-k", "small-one-rank"])
+def test_forging_without_a_change_is_accepted(own_copy: tuple[Path, PrivateKey], order: str) -> None:
     workspace, key = own_copy
-    folder = forge(workspace, key, lambda plan: None)
+    folder = forge(workspace, key, order, lambda plan: None)
     assert verify(folder, load_trust(workspace, user=False), workspace, deep=True).replayed
