@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from runner.model.attempt import History
 from runner.model.base import Digest, Instant, Record, Slug
 from runner.model.boot import BootRecord, Label
 from runner.model.plan import Plan
@@ -109,5 +110,7 @@ class ReportPredicate(Predicate):
     environment: dict[str, JsonValue]
     costs: tuple[Cost, ...]
     repeats: int
+    craft: History | None
+    """Every attempt that led to the candidate, bound by the subject ``craft.history``; null where none was given."""
     evidence: EvidencePart
     record: Packed

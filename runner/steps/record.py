@@ -9,6 +9,7 @@ from collections import defaultdict
 from pydantic import JsonValue
 
 from runner.clock import now
+from runner.craft.candidate import taken
 from runner.digest import canonical_json
 from runner.files import write_whole
 from runner.model.run import Cost, RunRecord
@@ -45,6 +46,7 @@ def _record(run: Run) -> RunRecord:
         costs=_costs(run),
         evidence=digests(run),
         repeats=outcome.repeats,
+        craft=candidate.history if (candidate := taken(run.folder)) else None,
     )
 
 
