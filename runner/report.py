@@ -32,8 +32,8 @@ from runner.report_text import render
 FOLDER_LIMIT = 300_000
 """Bytes of ``report.dsse.json``, ``report.md`` and ``evidence.tar.xz`` together."""
 
-_LISTED_AGAIN = 8_192
-"""Room for the names that move between kept and not kept once the archive is known."""
+_LISTED_BYTES = 200
+"""Room in report and text for the name and digest of one kept file, once the archive is known."""
 
 REPORT, TEXT, EVIDENCE = "report.dsse.json", "report.md", "evidence.tar.xz"
 
@@ -59,7 +59,7 @@ def _require_self_tests(record: RunRecord) -> None:
 
 
 def _index(record: RunRecord, kept: Archive) -> EvidencePart:
-    return EvidencePart(archive=kept.digest, files=record.evidence, not_kept=kept.not_kept)
+    return EvidencePart(archive=kept.digest, files=record.evidence, kept=dict(kept.kept))
 
 
 def predicate(record: RunRecord, kept: Archive | None = None) -> ReportPredicate:
@@ -99,7 +99,7 @@ def predicate(record: RunRecord, kept: Archive | None = None) -> ReportPredicate
         costs=record.costs,
         repeats=record.repeats,
         craft=record.craft,
-        evidence=_index(record, kept or Archive(b"", tuple(sorted(record.evidence)))),
+        evidence=_index(record, kept or Archive(b"", {})),
         record=pack(Measured(plan=record.plan, boots=record.boots, samples=record.samples)),
     )
 
@@ -133,11 +133,12 @@ def write_folder(record: RunRecord, key: PrivateKey, run_folder: Path, target: P
     """
     if target.exists():
         raise StateError("this report is written already", where=str(target), next_step=f"runner verify {target}")
-    files = archive.read_evidence(run_folder, record.evidence)
+    files = archive.extracts(archive.read_evidence(run_folder, record.evidence))
     measured = Measured(plan=record.plan, boots=record.boots, samples=record.samples)
     content = predicate(record)
     digests = subject_digests(record)
-    spare = FOLDER_LIMIT - _LISTED_AGAIN - len(sign(content, digests, key)) - len(render(content, measured).encode())
+    listed = _LISTED_BYTES * len(files)
+    spare = FOLDER_LIMIT - listed - len(sign(content, digests, key)) - len(render(content, measured).encode())
     kept = archive.build(files, spare)
     content = content.model_copy(update={"evidence": _index(record, kept)})
     contents = {REPORT: sign(content, digests, key), TEXT: render(content, measured).encode()}

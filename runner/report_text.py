@@ -102,8 +102,8 @@ def _attempts(report: ReportPredicate) -> list[str]:
 
 
 def _evidence(report: ReportPredicate) -> list[str]:
-    kept = len(report.evidence.files) - len(report.evidence.not_kept)
-    lines = [f"{kept} of {len(report.evidence.files)} evidence files are in `evidence.tar.xz`.", ""]
+    counts = f"{len(report.evidence.kept)} of {len(report.evidence.files)}"
+    lines = [f"Of {counts} evidence files `evidence.tar.xz` holds what their instruments read.", ""]
     if report.evidence.not_kept:
         lines += ["In the run folder only (not kept here, digests in the report):", ""]
         lines += [f"- {cell(name)}" for name in report.evidence.not_kept] + [""]

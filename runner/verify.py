@@ -24,7 +24,7 @@ from runner.model.plan import Plan
 from runner.model.report import Measured, ReportPredicate
 from runner.model.statement import SignedIntent
 from runner.model.verdict import Status, overall
-from runner.replay import replay
+from runner.replay import Replayed, replay
 from runner.report import EVIDENCE, REPORT, label_of
 from runner.verify_samples import check_samples
 
@@ -50,6 +50,8 @@ class Verification(Record):
     not_kept: tuple[str, ...]
     replayed: tuple[str, ...] = ()
     """With ``deep``: samples read again from kept evidence, by window."""
+    replayed_drawn: tuple[str, ...] = ()
+    """With ``deep``: samples of which the positions drawn from the seed were read again."""
     needs_full_evidence: tuple[str, ...] = ()
     """With ``deep``: samples whose evidence is in the run folder only."""
 
@@ -140,13 +142,14 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
 def _kept(report: ReportPredicate, folder: Path) -> dict[str, bytes]:
     """The archive's files by name, each with the digest that the report gives it."""
     path, index = folder / EVIDENCE, report.evidence
-    if not set(index.not_kept) <= set(index.files):
-        raise TrustError("evidence that never was is named as not kept", where=str(folder))
-    expected = {name: digest for name, digest in index.files.items() if name not in index.not_kept}
+    if not index.kept.keys() <= index.files.keys():
+        raise TrustError("evidence that never was is named as kept", where=str(folder))
     data = path.read_bytes() if path.is_file() else b""
     found = sha256_bytes(data) if data else None
     _same("another evidence archive than was signed", index.archive, found, str(path))
-    return archive.read(data, expected, str(path)) if data else {}
+    if not data and index.kept:
+        raise TrustError("evidence is named as kept and there is no archive", where=str(folder))
+    return archive.read(data, index.kept, str(path)) if data else {}
 
 
 def read_report(path: Path, trust: Trust) -> tuple[Signed, ReportPredicate, Path]:
@@ -172,7 +175,7 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
     check_samples(report, measured, where)
     _check_verdicts(report, measured, where)
     kept = _kept(report, folder)
-    replayed, missing = replay(measured, kept, where) if deep else ((), ())
+    again = replay(measured, report.evidence, kept, where) if deep else Replayed()
     return Verification(
         path=str(path),
         digest=signed.digest,
@@ -188,8 +191,9 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
         withdrawn=withdrawals(report),
         kept=len(kept),
         not_kept=report.evidence.not_kept,
-        replayed=replayed,
-        needs_full_evidence=missing,
+        replayed=tuple(again.whole),
+        replayed_drawn=tuple(again.drawn),
+        needs_full_evidence=tuple(again.missing),
     )
 
 

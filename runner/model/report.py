@@ -65,9 +65,14 @@ class EvidencePart(Record):
     archive: Digest | None
     """SHA-256 of ``evidence.tar.xz``; null where nothing was kept."""
     files: dict[str, Digest]
-    """Every evidence file of the run by its path in the run folder."""
-    not_kept: tuple[str, ...]
-    """Files that are in the run folder only."""
+    """Every evidence file of the run by its path in the run folder: the full evidence."""
+    kept: dict[str, Digest]
+    """What the archive holds by the same paths: of each file the extract that its instrument reads."""
+
+    @property
+    def not_kept(self) -> tuple[str, ...]:
+        """Files that are in the run folder only."""
+        return tuple(sorted(self.files.keys() - self.kept.keys()))
 
 
 class Packed(Record):

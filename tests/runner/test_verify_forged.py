@@ -144,16 +144,15 @@ def unlisted_evidence(predicate: dict[str, Any], record: dict[str, Any]) -> None
 
 
 def other_evidence(predicate: dict[str, Any], record: dict[str, Any]) -> None:
-    predicate["evidence"]["files"]["evidence/speed-q0-b0.json"] = digest_of("made up")
-    record["samples"][0]["evidence"] = []
+    predicate["evidence"]["kept"]["evidence/speed-q0-b0.json"] = digest_of("made up")
 
 
 def hidden_evidence(predicate: dict[str, Any], record: dict[str, Any]) -> None:
-    predicate["evidence"]["not_kept"] = ["evidence/speed-q0-b0.json"]
+    del predicate["evidence"]["kept"]["evidence/speed-q0-b0.json"]
 
 
 def invented_evidence(predicate: dict[str, Any], record: dict[str, Any]) -> None:
-    predicate["evidence"]["not_kept"] = ["evidence/never.json"]
+    predicate["evidence"]["kept"]["evidence/never.json"] = digest_of("made up")
 
 
 def claim_a_witness(predicate: dict[str, Any], record: dict[str, Any]) -> None:
