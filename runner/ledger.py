@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from runner import many
-from runner.attest import dsse
+from runner.attest import dsse, statement
 from runner.attest.keys import PrivateKey
-from runner.attest.statement import Signed, open_envelope, read, sign
+from runner.attest.statement import Signed, open_envelope, sign
 from runner.attest.trust import Trust
 from runner.digest import sha256_bytes, sha256_json
 from runner.errors import InputError, TrustError
@@ -110,7 +110,7 @@ class Ledger:
         data = (self.workspace / entry.where).read_bytes()
         if sha256_bytes(data) != entry.digest:
             raise TrustError("a report has changed", where=entry.where, expected=entry.digest, found=sha256_bytes(data))
-        report = read(dsse.parse(data, entry.where).payload, entry.where).predicate
+        report = statement.read(dsse.parse(data, entry.where).payload, entry.where)[0].predicate
         assert isinstance(report, ReportPredicate), "the ledger opened this very file as a report"
         return unpack(report.record, entry.where)[0]
 
@@ -144,6 +144,19 @@ def _files(workspace: Path) -> Iterator[tuple[Path, bool]]:
         yield path, False
 
 
+def read(path: Path, workspace: Path, trust: Trust, *, named: bool = True) -> tuple[str, Signed | Outsider]:
+    """One signed file and its digest, which with ``named`` must be its name. Raises TrustError as :func:`load` does."""
+    data, where = path.read_bytes(), str(path.relative_to(workspace))
+    digest = sha256_bytes(data)
+    if named and path.name != digest + SUFFIX:
+        raise TrustError("a ledger entry has changed", where=where, expected=digest + SUFFIX, found=path.name)
+    envelope = dsse.parse(data, where)
+    key_ids = tuple(each.key_id for each in envelope.signatures)
+    if all(trust.key(key_id) for key_id in key_ids):
+        return digest, open_envelope(envelope, trust, where)
+    return digest, Outsider(path.relative_to(workspace), key_ids)
+
+
 def load(workspace: Path, trust: Trust) -> Ledger:
     """Every signed file of the workspace, verified.
 
@@ -161,21 +174,18 @@ def load(workspace: Path, trust: Trust) -> Ledger:
 
 
 def _open(workspace: Path, trust: Trust, file: tuple[Path, bool]) -> tuple[str, Signed | Outsider]:
-    """One signed file by its digest. Of a report all but the packed record is kept: see :meth:`Ledger.measured`."""
+    """One file of :func:`load`, without what many would be too much to hold: ``raw``, and a report's packed record.
+
+    See :meth:`Ledger.measured`.
+    """
     path, named = file
-    data, where = path.read_bytes(), str(path.relative_to(workspace))
-    digest = sha256_bytes(data)
-    if named and path.name != digest + SUFFIX:
-        raise TrustError("a ledger entry has changed", where=where, expected=digest + SUFFIX, found=path.name)
-    envelope = dsse.parse(data, where)
-    key_ids = tuple(each.key_id for each in envelope.signatures)
-    if not all(trust.key(key_id) for key_id in key_ids):
-        return digest, Outsider(path.relative_to(workspace), key_ids)
-    entry = open_envelope(envelope, trust, where)
-    if isinstance(entry.predicate, ReportPredicate):
-        bare = entry.predicate.record.model_copy(update={"data": ""})
-        entry = replace(entry, predicate=entry.predicate.model_copy(update={"record": bare}))
-    return digest, entry
+    digest, entry = read(path, workspace, trust, named=named)
+    if isinstance(entry, Outsider):
+        return digest, entry
+    predicate = entry.predicate
+    if isinstance(predicate, ReportPredicate):
+        predicate = predicate.model_copy(update={"record": predicate.record.model_copy(update={"data": ""})})
+    return digest, replace(entry, predicate=predicate, raw={})
 
 
 def find_report(workspace: Path, run: str) -> Path:
@@ -225,4 +235,5 @@ __all__ = [
     "append_observation",
     "find_report",
     "load",
+    "read",
 ]

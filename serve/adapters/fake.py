@@ -46,7 +46,7 @@ class FakeSeat:
             planned.id,
             label="simulated",
             pid=process.pid,
-            engine={"name": OURS, "version": version(OURS), "record": _sources()},
+            engine={"name": OURS, "version": version(OURS), "record": toy_record()},
             requested=requested | {"variant": request.variant, "strict": planned.strict},
         )
         boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started)
@@ -67,7 +67,7 @@ def label_of(resolved: dict[str, Any]) -> Label:
     return "simulated"
 
 
-def _sources() -> str:
+def toy_record() -> str:
     """Digest of the fake engine's own source: it has no distribution of its own."""
     root = source_root()
     return sha256_tree(root, (root / "serve" / "adapters").glob("fake*.py"))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from runner.draw import Draw
 from runner.errors import InputError
@@ -25,6 +27,8 @@ class WindowContext:
     """Folder with ``en.jsonl``, ``ja.jsonl`` and ``code.jsonl``."""
     variant: str
     """Switched on while the window is open; for a ``drawn`` arm the workflow has resolved it."""
+    drawn: dict[str, JsonValue] = field(default_factory=dict)
+    """Filled as material is taken: which documents of each language's pool, for ``runner.material``."""
 
     @property
     def material_label(self) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ctypes import c_float
+from math import isfinite
 from typing import Any
 
 from runner.model.base import decimal_text
@@ -17,6 +19,22 @@ ROUNDING = 1e-3
 """How far above 0 rounding may carry a logprob."""
 TOKEN_NAME = "token_id:"
 """Prefix of token names in an answer to ``return_tokens_as_token_ids``."""
+
+
+def single(value: float) -> float:
+    """The value as the engine computed it, in float32, however many digits it was written with; infinite beyond."""
+    return c_float(value).value
+
+
+def _usable(values: Sequence[float]) -> tuple[tuple[float, ...], str]:
+    """The values in float32, or none and what is wrong; position 1 is the second token."""
+    found = tuple(single(value) for value in values)
+    if not all(isfinite(value) for value in found):
+        return (), "a logprob is no finite number"
+    for position, value in enumerate(found, 1):
+        if not STAND_IN < value < ROUNDING:
+            return (), f"position {position} has logprob {value}, which is no logarithm of a probability"
+    return found, ""
 
 
 def prompt_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[float, ...], str]:
@@ -51,24 +69,21 @@ def forced_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[fl
     return _usable(values)
 
 
-def _usable(values: Sequence[float]) -> tuple[tuple[float, ...], str]:
-    """The values, or none and the first position (1 is the second token) that holds a stand-in for infinity."""
-    for position, value in enumerate(values, 1):
-        if not STAND_IN < value < ROUNDING:
-            return (), f"position {position} has logprob {value}, which is no logarithm of a probability"
-    return tuple(map(float, values)), ""
-
-
 def top_logprobs(exchange: Exchange) -> list[Mapping[int, float]]:
-    """Token id → logprob of each generated position; an entry that is not named by id is left out."""
+    """Token id → logprob of each generated position; a position without entries is empty.
+
+    An entry that is not named by id is left out.
+    """
     found = choice(exchange) or {}
     entries = (found.get("logprobs") or {}).get("top_logprobs") or []
-    return [_by_id(entry) for entry in entries if isinstance(entry, dict)]
+    return [_by_id(entry) if isinstance(entry, dict) else {} for entry in entries]
 
 
 def _by_id(entry: Mapping[str, Any]) -> Mapping[int, float]:
     return {
-        int(name.removeprefix(TOKEN_NAME)): float(value) for name, value in entry.items() if name.startswith(TOKEN_NAME)
+        int(name.removeprefix(TOKEN_NAME)): single(value)
+        for name, value in entry.items()
+        if name.startswith(TOKEN_NAME)
     }
 
 

@@ -49,6 +49,7 @@ _SHARED = (
     "answers",
     "base",
     "engagement",
+    "extract",
     "likelihood",
     "machine",
     "metrics",
