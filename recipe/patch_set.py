@@ -2,8 +2,8 @@
 
 A patch file (``recipe/patches/*.yaml``) holds no upstream code beyond its anchors. :meth:`PatchSet.compose` is pure:
 pristine bytes and patches in, patched bytes out; success is the content, not an exit status. Every patched file ends
-with a marker that names the patch, its version and its digest. In Python the marker is a statement, so a running process
-can be asked which patches the module that it imported bears.
+with a marker that names the patch, its version and its digest. In Python the marker is a statement, so a running
+process can be asked which patches the module that it imported bears.
 """
 
 from __future__ import annotations
