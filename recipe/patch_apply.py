@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from recipe.patch_set import MARKER, PatchSet, drifted, load_set, markers_in, ours
@@ -43,8 +43,14 @@ print("\\n" + json.dumps(found))
 _IMPORT_SECONDS = 180
 
 
-def shadow(site: Path, patches: PatchSet, destination: Path, python: str | None = sys.executable) -> Path:
-    """Make, or find complete, the shadow of ``site`` in ``destination``.
+def shadow(
+    site: Path,
+    patches: PatchSet,
+    destination: Path,
+    python: str | None = sys.executable,
+    notes: Mapping[str, bytes] | None = None,
+) -> Path:
+    """Make, or find complete, the shadow of ``site`` in ``destination``, with ``notes`` (name to content) beside it.
 
     ``python`` imports the patched modules; None compiles them only. Raises InputError for a drifted file, an anchor
     that is not unique and a result that does not compile or import, StateError for a destination that holds something
@@ -52,7 +58,7 @@ def shadow(site: Path, patches: PatchSet, destination: Path, python: str | None 
     """
     contents = {file: patches.compose(file, _read(site, file)) for file in patches.files}
     if destination.exists():
-        _verify_shadow(site, contents, destination)
+        _verify_shadow(site, contents | dict(notes or {}), destination)
         return destination
     _compile(contents)
     try:
@@ -62,6 +68,8 @@ def shadow(site: Path, patches: PatchSet, destination: Path, python: str | None 
             _build(site, contents, partial)
             if python:
                 import_check(python, partial, patches)
+            for name, content in (notes or {}).items():
+                (partial / name).write_bytes(content)
             _sync(partial)
             partial.replace(destination)
     except OSError as error:

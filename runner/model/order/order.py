@@ -15,6 +15,7 @@ from runner.model.order.facts import Deliverable, Fact, OrderInput, Reading, Rul
 from runner.model.order.intent import Capability, Constraints, Intent, People, Scope
 from runner.model.order.judgement import GateRequest, KillLine, Primary
 from runner.model.order.overlay import Overlay
+from runner.model.order.patch import Patching
 from runner.model.scalars import Free, Line, Whole
 from runner.yaml_strict import parse, read
 
@@ -107,7 +108,8 @@ class PatchOrder(WorkOrder):
 
     kind: Literal["patch"]
     target: Target | None = None
-    recipe: dict[str, Free] = {}
+    recipe: Patching | None = None
+    """Absent in an order that is not to be run here."""
 
 
 class SurveyOrder(WorkOrder):
