@@ -9,6 +9,7 @@ import pytest
 from carve_kernels.exl3.codebook import Codebook
 from safetensors.numpy import load_file, save_file
 
+from recipe import bake_layers
 from recipe.mini import bake, dequantise, random_pack
 from recipe.mini.bake import Settings
 from recipe.pack import read_pack
@@ -66,14 +67,14 @@ def test_nothing_is_left_beside_the_pack(baked: Path) -> None:
 def test_interrupted_bake_goes_on_and_gives_the_same_bytes(
     checkpoint: Path, baked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = bake._bake_layer, iter(range(3))
+    real, calls = bake_layers._code, iter(range(3))
 
     def stop_at_third(*arguments: Any) -> Any:
         if next(calls) == 2:
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(bake, "_bake_layer", stop_at_third)
+    monkeypatch.setattr(bake_layers, "_code", stop_at_third)
     with pytest.raises(KeyboardInterrupt):
         bake.bake(checkpoint, tmp_path / "pack", SETTINGS)
     assert not (tmp_path / "pack").exists()
