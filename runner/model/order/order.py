@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from runner.digest import sha256_bytes
 from runner.model.base import Record, Slug
+from runner.model.order.bake import Bake
 from runner.model.order.candidate import Candidate, Target
 from runner.model.order.contract import Contract, Design, ReportDuties, RequiredTests, Restore
 from runner.model.order.facts import Deliverable, Fact, OrderInput, Reading, Ruling
@@ -16,7 +17,7 @@ from runner.model.order.intent import Capability, Constraints, Intent, People, S
 from runner.model.order.judgement import GateRequest, KillLine, Primary
 from runner.model.order.overlay import Overlay
 from runner.model.order.patch import Patching
-from runner.model.scalars import Free, Line, Whole
+from runner.model.scalars import Line, Whole
 from runner.yaml_strict import parse, read
 
 
@@ -90,8 +91,8 @@ class BakeOrder(WorkOrder):
 
     kind: Literal["bake"]
     target: Target | None = None
-    recipe: dict[str, Free] = {}
-    """Bits by module, calibration, codebook: typed by the bake step."""
+    recipe: Bake | None = None
+    """Absent in an order that is not to be run here."""
 
 
 class OverlayOrder(WorkOrder):
