@@ -27,9 +27,10 @@ FIRST_BYTES = 256
 """Enough of a file to know the length of its header, or a pointer with the size it promises."""
 
 _MAX_HEADER = 100_000_000  # the limit of the safetensors library
-_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
-_SIZES |= {"U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
-_SIZES |= dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0"), 1)
+ELEMENT_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
+ELEMENT_BYTES |= {"U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
+ELEMENT_BYTES |= dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0"), 1)
+"""Bytes of an element, by the type's name in a header."""
 _NUMPY = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "BF16": "<u2"}
 _NUMPY |= {"U32": "<u4", "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8"}
 
@@ -170,13 +171,13 @@ def _entry(file: Path, name: str, value: object, data: int) -> Entry:
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         raise broken("dtype, shape and data_offsets", value)
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
-    if dtype not in _SIZES:
-        raise broken(f"one of {', '.join(_SIZES)}", dtype)
+    if dtype not in ELEMENT_BYTES:
+        raise broken(f"one of {', '.join(ELEMENT_BYTES)}", dtype)
     if not _whole_numbers(shape):
         raise broken("a shape of whole numbers", shape)
     if not _whole_numbers(offsets) or len(offsets) != 2:
         raise broken("two offsets", offsets)
-    size = _SIZES[dtype] * int(np.prod([1, *shape], dtype=object))
+    size = ELEMENT_BYTES[dtype] * int(np.prod([1, *shape], dtype=object))
     if offsets[1] - offsets[0] != size:
         raise broken(f"{size} bytes for {dtype} {shape}", f"{offsets[1] - offsets[0]} bytes")
     return Entry(name, dtype, tuple(shape), file, data + offsets[0], data + offsets[1])

@@ -165,6 +165,11 @@ def _forget(pack: Path, name: str) -> None:
     _resave(pack, lambda tensors: tensors.pop(name))
 
 
+def _two_sets_without_index(pack: Path) -> None:
+    shutil.copyfile(pack / SHARD, pack / "model-00004-of-00003.safetensors")
+    (pack / INDEX).unlink()
+
+
 EXPERT = "model.layers.1.mlp.experts.0.up_proj"
 DAMAGE: dict[str, tuple[Callable[[Path], object], Fault, str]] = {
     "no tokenizer": (lambda p: (p / "tokenizer.json").unlink(), Fault.MISSING, "tokenizer.json"),
@@ -183,7 +188,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], Fault, str]] = {
         "model-00001-of-00002",
     ),
     "two whole sets and no index": (
-        lambda p: (shutil.copyfile(p / SHARD, p / "model-00004-of-00003.safetensors"), (p / INDEX).unlink()),
+        _two_sets_without_index,
         Fault.AMBIGUOUS,
         "pack",
     ),
