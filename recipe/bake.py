@@ -154,6 +154,9 @@ def _inputs(job: Job) -> Inputs:
     assert isinstance(recipe, Bake), "the order's kind types its recipe"
     weights = base.tensors if recipe.source is None else _source(job.root / recipe.source)
     targets = resolve(recipe, weights)
+    fault = recipe.planted_fault
+    if fault is not None and fault.module not in {target.name for target in targets}:
+        raise InputError("the planted fault names no module of this bake", where=fault.module)
     return Inputs(recipe, base, weights, targets, merge.plan_merge(base, targets))
 
 
@@ -197,8 +200,6 @@ def _planted(recipe: Bake, coded: dict[str, Entry], work: Path) -> dict[str, Ent
     if fault is None:
         return coded
     name = f"{fault.module}.svh"
-    if name not in coded:
-        raise InputError("the planted fault names no module of this bake", where=fault.module)
     wrong = (coded[name].read().astype(np.float64) * float(Decimal(fault.factor))).astype(np.float16)
     file = work / "planted.safetensors"
     pack_write.write_shard(file, {name: wrong})

@@ -22,8 +22,6 @@ from recipe.pack import Pack
 from recipe.shard_write import Part, in_order, write
 from runner.errors import InputError
 
-_METADATA = {"format": "pt"}
-
 
 @dataclass(frozen=True)
 class Merge:
@@ -76,7 +74,7 @@ def merge(base: Pack, plan: Merge, coded: Mapping[str, Entry], folder: Path) -> 
             shutil.copyfile(header.file, destination)
             continue
         kept = [_part(entry) for entry in header.entries if entry.name not in plan.dropped]
-        write(destination, in_order([*kept, *incoming.get(header.file.name, [])]), _METADATA)
+        write(destination, in_order([*kept, *incoming.get(header.file.name, [])]), header.metadata)
     pack_write.copy_small_files(base.folder, folder)
     written = {header.file.name: read_header(folder / header.file.name).entries for header in base.headers}
     pack_write.write_index(folder, {file: {e.name: e.nbytes for e in entries} for file, entries in written.items()})
