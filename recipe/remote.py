@@ -18,7 +18,7 @@ import httpx
 
 from recipe.closure import INDEX
 from recipe.headers import FIRST_BYTES, Entry, Fault, Header, PackError, header_length, parse_header
-from recipe.payload import CHUNK, sha256_of
+from recipe.payload import sha256_of
 from runner.errors import InputError, StateError
 from runner.files import write_whole
 
@@ -26,8 +26,7 @@ BLOCK = 64 << 20
 """Most bytes of one request."""
 ATTEMPTS = 6
 """Requests in a row that bring nothing before the hub is given up."""
-TIMEOUT = httpx.Timeout(30.0)
-"""Seconds without a byte before a request is made again."""
+TIMEOUT_SECONDS = 30.0
 _SINGLE = "model.safetensors"
 _STATE = "ranges.json"
 _WAIT_SECONDS = 0.5
@@ -54,9 +53,12 @@ class Repository:
     name: str
     revision: str
     folder: Path
-    client: httpx.Client
     endpoint: str | None = None
     """Another hub than the user's own."""
+    token: dict[str, str] = field(default_factory=dict)
+    """Headers that say who asks."""
+    timeout: float = TIMEOUT_SECONDS
+    """Without a byte before a request is made again."""
     wait_seconds: float = _WAIT_SECONDS
     """Before the first repetition; doubled for each further one."""
     state: dict[str, Any] = field(init=False)
@@ -119,7 +121,7 @@ class Repository:
         return {name: str(told["tag"]) for name, told in sorted(self.state["files"].items())}
 
     def _index(self) -> dict[str, str]:
-        answer = self._ask(INDEX, {})
+        answer = self._ask(INDEX)
         if answer.status_code == httpx.codes.NOT_FOUND:
             return {entry.name: _SINGLE for entry in self._header(_SINGLE).entries}
         self._refuse_status(answer, INDEX)
@@ -131,11 +133,11 @@ class Repository:
             ) from error
         return listed
 
-    def _ask(self, file: str, headers: dict[str, str]) -> httpx.Response:
+    def _ask(self, file: str) -> httpx.Response:
         """A small file, whole, with the same patience as a range."""
         for attempt in range(ATTEMPTS):
             try:
-                answer = self.client.get(self._url(file), headers=headers, follow_redirects=True)
+                answer = httpx.get(self._url(file), headers=self.token, timeout=self.timeout, follow_redirects=True)
                 if answer.status_code not in _WORTH_ANOTHER_TRY:
                     self._same_commit(answer)
                     return answer
@@ -193,14 +195,14 @@ class Repository:
         return min(wanted.stop, int(size)) - wanted.start
 
     def _stream(self, wanted: Range, have: int, part: Path) -> None:
-        headers = {"Range": f"bytes={wanted.start + have}-{wanted.stop - 1}", "Accept-Encoding": "identity"}
-        with (
-            self.client.stream("GET", self._url(wanted.file), headers=headers, follow_redirects=True) as answer,
-            part.open("ab") as out,
-        ):
+        place = {"Range": f"bytes={wanted.start + have}-{wanted.stop - 1}", "Accept-Encoding": "identity"}
+        request = httpx.stream(
+            "GET", self._url(wanted.file), headers=self.token | place, timeout=self.timeout, follow_redirects=True
+        )
+        with request as answer, part.open("ab") as out:
             self._accept(answer, wanted, wanted.start + have)
             left = self._length(wanted) - have
-            for chunk in answer.iter_raw(CHUNK):
+            for chunk in answer.iter_raw():
                 if len(chunk) > left:
                     raise InputError(
                         "the server sends more than was asked for", where=wanted.key, expected=f"{left} bytes"
@@ -285,8 +287,8 @@ def ranges(entries: Iterable[Entry]) -> list[Range]:
     return found
 
 
-def client() -> httpx.Client:
-    """A client with the user's token, where there is one."""
+def token() -> dict[str, str]:
+    """What the user's own hub settings say about who asks."""
     from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415 (an extra; only remote donors need it)
 
-    return httpx.Client(timeout=TIMEOUT, headers=build_hf_headers())
+    return dict(build_hf_headers())

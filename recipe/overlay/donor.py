@@ -12,7 +12,7 @@ from recipe.headers import Entry
 from recipe.mini.donors import TOOLS
 from recipe.pack import Pack, read_pack
 from recipe.product import Job
-from recipe.remote import Repository, client
+from recipe.remote import Repository, token
 from runner.digest import sha256_json
 from runner.errors import InputError
 from runner.model.order.overlay import Generated, PackSource
@@ -88,7 +88,7 @@ def open_donor(job: Job, wanted: PackSource, layers: Iterable[str]) -> Donor:
     if wanted.repository is not None and wanted.revision is not None:
         folder = job.work / "donor"
         endpoint = os.environ.get("HF_ENDPOINT")
-        repository = Repository(wanted.repository, wanted.revision, folder, client(), endpoint)
+        repository = Repository(wanted.repository, wanted.revision, folder, endpoint, token())
         return remote(repository, layers, wanted)
     donor = LocalDonor(open_pack(job, wanted, "donor"))
     _pinned(wanted, donor.pack.header_digest())

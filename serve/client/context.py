@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from runner.draw import Draw
 from runner.errors import InputError
@@ -28,6 +30,8 @@ class WindowContext:
     """Switched on while the window is open; for a ``drawn`` arm the workflow has resolved it."""
     pack: Path
     """Folder of the pack that this boot serves."""
+    drawn: dict[str, JsonValue] = field(default_factory=dict)
+    """Filled as material is taken: which documents of each language's pool, for ``runner.material``."""
     verify: Callable[[], Verified] | None = None
     """Compares a recipe's product with its order; None where there is none."""
 
