@@ -74,8 +74,7 @@ def arguments_of(request: BootRequest) -> dict[str, JsonValue]:
 
 def requested(request: BootRequest) -> dict[str, JsonValue]:
     """What the live engine's configuration is compared with."""
-    own: dict[str, JsonValue] = {"variant": request.variant, "strict": request.planned.strict}
-    return arguments_of(request) | own | ({"model": str(request.pack)} if request.planned.product else {})
+    return arguments_of(request) | {"variant": request.variant, "strict": request.planned.strict}
 
 
 def link_pack(request: BootRequest) -> None:
