@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -18,12 +19,14 @@ import numpy as np
 import pytest
 from carve_kernels.exl3 import quantise
 from carve_kernels.exl3.codebook import Codebook
+from carve_kernels.exl3.linear import dequantise
 from safetensors.numpy import load_file, save_file
 
 from recipe import bake, bake_layers, calibration, pack_write
 from recipe.bake_modules import PRESETS, resolve
 from recipe.headers import Entry, read_header
 from recipe.mini import random_pack
+from recipe.mini.dequantise import coded
 from recipe.pack import Pack, read_pack
 from recipe.product import Job
 from recipe.quantiser_exllamav3 import arguments_of
@@ -260,7 +263,7 @@ def killing(monkeypatch: pytest.MonkeyPatch, point: int, error: Callable[[], Bas
 
     for holder, name in (
         (Path, "replace"), (Path, "mkdir"), (Path, "unlink"), (Path, "write_text"), (Path, "chmod"),
-        (bake_layers.pack_write, "save_file"), (bake.merge.shutil, "copyfile"), (bake.pack_write.os, "fsync"),
+        (pack_write, "save_file"), (shutil, "copyfile"), (os, "fsync"),
     ):  # fmt: skip
         monkeypatch.setattr(holder, name, counted(getattr(holder, name)))
     return lambda: seen[0]
@@ -297,16 +300,16 @@ def test_killed_at_every_point_the_product_is_absent_or_complete(
 def test_a_full_disk_and_a_read_only_folder_are_named(
     standing: Path, baked: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: int
 ) -> None:
-    job = job_of(standing, tmp_path)
     for number, text in ((28, "No space left on device"), (30, "Read-only file system")):
+        job = job_of(standing, tmp_path / str(number))
         with monkeypatch.context() as context:
             killing(context, point, lambda number=number, text=text: OSError(number, text))  # type: ignore[misc]
             with pytest.raises(StateError) as caught:
                 bake.make(job)
             assert caught.value.found == text and "--resume" in caught.value.next_step
         assert not job.product.exists()
-    bake.make(job)
-    assert contents(job.product) == contents(baked.product)
+        bake.make(job)
+        assert contents(job.product) == contents(baked.product)
 
 
 def test_killed_for_real_and_resumed(standing: Path, baked: Job, tmp_path: Path) -> None:
@@ -402,7 +405,7 @@ def test_slices_are_the_rows_of_the_whole(tmp_path: Path) -> None:
     for rank in (0, 7):
         name = f"model.layers.0.attn.wo_a.slice.{rank}"
         assert (pack.modules[name].in_features, pack.modules[name].out_features) == (128, 128)
-        error = bake.linear.dequantise(bake.coded_linear(pack, name)) - weight[128 * rank : 128 * rank + 128].T
+        error = dequantise(coded(pack, name)) - weight[128 * rank : 128 * rank + 128].T
         assert (error**2).mean() < 0.01
     assert "model.layers.0.attn.wo_a.weight" not in pack.tensors
 
@@ -416,13 +419,13 @@ def test_calibration_text_may_not_be_measured_on() -> None:
             + "The quick brown fox jumps over the lazy dog, and then it sleeps until the next morning comes.",
         }
     ]
-    passage = held[0]["text"][20:85]
+    passage = held[0]["text"][5:95]
     for text in (passage, f"{'y' * 13}{passage.upper()}", passage.replace(" ", "\n  ")):
         with pytest.raises(InputError, match="measured on"):
             calibration.refuse_overlap([{"id": "b", "text": text}], held)
     with pytest.raises(InputError, match="measured on"):
         calibration.refuse_overlap([{"id": "a", "text": "other"}], held)
-    calibration.refuse_overlap([{"id": "b", "text": passage[:40]}], held)
+    calibration.refuse_overlap([{"id": "b", "text": passage[:50]}], held)
 
 
 def test_the_committed_calibration_text_is_clean() -> None:
