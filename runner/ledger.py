@@ -144,7 +144,7 @@ def _files(workspace: Path) -> Iterator[tuple[Path, bool]]:
         yield path, False
 
 
-def read(path: Path, workspace: Path, trust: Trust, *, named: bool = True) -> tuple[str, Signed | Outsider]:
+def read_entry(path: Path, workspace: Path, trust: Trust, *, named: bool = True) -> tuple[str, Signed | Outsider]:
     """One signed file and its digest, which with ``named`` must be its name. Raises TrustError as :func:`load` does."""
     data, where = path.read_bytes(), str(path.relative_to(workspace))
     digest = sha256_bytes(data)
@@ -179,7 +179,7 @@ def _open(workspace: Path, trust: Trust, file: tuple[Path, bool]) -> tuple[str, 
     See :meth:`Ledger.measured`.
     """
     path, named = file
-    digest, entry = read(path, workspace, trust, named=named)
+    digest, entry = read_entry(path, workspace, trust, named=named)
     if isinstance(entry, Outsider):
         return digest, entry
     predicate = entry.predicate
@@ -235,5 +235,5 @@ __all__ = [
     "append_observation",
     "find_report",
     "load",
-    "read",
+    "read_entry",
 ]

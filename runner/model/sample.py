@@ -210,6 +210,26 @@ class ProductMeasure(Record):
     faults: tuple[str, ...]
 
 
+class SensitivityRow(Record):
+    """What one changed layer costs, or all of them together."""
+
+    layer: str
+    """Its prefix, or ``together``."""
+    deltas: dict[str, DecimalText]
+    """Document to the rise of its mean loss, in nats."""
+    mean_kl: DecimalText
+    """KL(standing ‖ changed), mean over documents, in nats."""
+
+
+class SensitivityMeasure(Record):
+    """One changed layer at a time, by a reference forward."""
+
+    kind: Literal["sensitivity"] = "sensitivity"
+    tokens: int
+    """Scored tokens of all documents."""
+    rows: tuple[SensitivityRow, ...]
+
+
 class FieldPair(Record):
     """One requested value beside what the live engine says."""
 
@@ -252,6 +272,7 @@ Measure = Annotated[
     | ParityMeasure
     | PackMeasure
     | ProductMeasure
+    | SensitivityMeasure
     | ResolvedMeasure
     | RestoreMeasure
     | EngagedMeasure,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from ctypes import c_float
-from math import isfinite
 from typing import Any
 
 from runner.model.base import decimal_text
@@ -24,17 +23,6 @@ TOKEN_NAME = "token_id:"
 def single(value: float) -> float:
     """The value as the engine computed it, in float32, however many digits it was written with; infinite beyond."""
     return c_float(value).value
-
-
-def _usable(values: Sequence[float]) -> tuple[tuple[float, ...], str]:
-    """The values in float32, or none and what is wrong; position 1 is the second token."""
-    found = tuple(single(value) for value in values)
-    if not all(isfinite(value) for value in found):
-        return (), "a logprob is no finite number"
-    for position, value in enumerate(found, 1):
-        if not STAND_IN < value < ROUNDING:
-            return (), f"position {position} has logprob {value}, which is no logarithm of a probability"
-    return found, ""
 
 
 def prompt_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[float, ...], str]:
@@ -67,6 +55,14 @@ def forced_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[fl
     if not all(isinstance(value, int | float) for value in values):
         return (), "a token has no logprob"
     return _usable(values)
+
+
+def _usable(values: Sequence[float]) -> tuple[tuple[float, ...], str]:
+    """The values, or none and the first position (1 is the second token) that holds a stand-in for infinity."""
+    for position, value in enumerate(values, 1):
+        if not STAND_IN < value < ROUNDING:
+            return (), f"position {position} has logprob {value}, which is no logarithm of a probability"
+    return tuple(map(single, values)), ""
 
 
 def top_logprobs(exchange: Exchange) -> list[Mapping[int, float]]:

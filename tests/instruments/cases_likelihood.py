@@ -67,7 +67,7 @@ def ppl_prefill() -> list[Case]:
         ("body-is-text_fail", one(scored("en-1"), scored("ja-1", body="<html>")), planned, "<html>"),
         ("answer-with-500_fail", one(scored("en-1"), scored("ja-1", status=500)), planned, "ja-1: HTTP 500"),
         ("never-asked_fail", one(scored("en-1")), planned, "ja-1: never asked"),
-        ("no-finite-number_fail", one(scored("en-1"), scored("ja-1", (-1e300, -1.0))), planned, "no finite number"),
+        ("no-finite-number_fail", one(scored("en-1"), scored("ja-1", (-1e300, -1.0))), planned, "no logarithm"),
         ("nothing-scored_fail", one(material={"texts": {}}), planned, "no document was scored"),
         (
             "warm-prefix-cache_fail",
@@ -293,4 +293,36 @@ def needle() -> list[Case]:
             labelled,
             "ja-90: the prompt had 3 tokens",
         ),
+    ]
+
+
+def sensitivity() -> list[Case]:
+    planned = window("sensitivity")
+    facts: dict[str, Any] = {
+        "loss": {"en-1": "1.5", "ja-1": "2"},
+        "layers": {
+            "model.layers.3": {"loss": {"en-1": "1.51", "ja-1": "2"}, "kl": {"en-1": "0.01", "ja-1": "0.03"}},
+            "together": {"loss": {"en-1": "1.53", "ja-1": "1.99"}, "kl": {"en-1": "0.02", "ja-1": "0.04"}},
+        },
+    }
+
+    def one(**changes: Any) -> list[Evidence]:
+        return [evidence(planned, facts=facts | changes, material=texts("en-1", "ja-1"))]
+
+    def layers(**changes: Any) -> dict[str, Any]:
+        return facts["layers"] | changes
+
+    hole = {"loss": {"en-1": "1.53"}, "kl": {"en-1": "0.02", "ja-1": "0.04"}}
+    endless = {"loss": {"en-1": "1.53", "ja-1": "nan"}, "kl": {"en-1": "0.02", "ja-1": "inf"}}
+    alone = {name: row for name, row in facts["layers"].items() if name != "together"}
+    return [
+        ("two-layers_pass", one(), planned, None),
+        ("better-on-a-document_pass", one(loss={"en-1": "1.6", "ja-1": "2.5"}), planned, None),
+        ("a-document-missing_fail", one(layers=layers(together=hole)), planned, "together: loss: ja-1 has no finite"),
+        ("no-finite-number_fail", one(layers=layers(together=endless)), planned, "together: KL: ja-1 has no finite"),
+        ("standing-pack-missing_fail", one(loss={"en-1": "1.5"}), planned, "standing pack: ja-1 has no finite"),
+        ("no-divergence_fail", one(layers=layers(together={"loss": facts["loss"]})), planned, "together: KL: en-1"),
+        ("row-is-text_fail", one(layers=layers(together="1.5")), planned, "together: loss: en-1"),
+        ("never-together_fail", one(layers=alone), planned, "together were never measured"),
+        ("nothing-measured_fail", one(layers=None), planned, "lacks what"),
     ]
