@@ -11,7 +11,7 @@ from runner.digest import sha256_bytes
 from runner.model.base import Record, Slug
 from runner.model.order.bake import Bake
 from runner.model.order.candidate import Candidate, Target
-from runner.model.order.contract import Contract, Design, ReportDuties, RequiredTests, Restore
+from runner.model.order.contract import Card, Contract, Design, ReportDuties, RequiredTests, Restore
 from runner.model.order.facts import Deliverable, Fact, OrderInput, Reading, Ruling
 from runner.model.order.intent import Capability, Constraints, Intent, People, Scope
 from runner.model.order.judgement import GateRequest, KillLine, Primary
@@ -50,6 +50,7 @@ class WorkOrder(Record):
     reading: tuple[Reading, ...] = ()
     capability: tuple[Capability, ...] = ()
     restore: Restore | None = None
+    card: Card | None = None
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
