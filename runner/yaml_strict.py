@@ -216,7 +216,7 @@ class _Builder:
             self._key(text, plain, event)
             return
         if plain and text in ("", "~", "null", "Null", "NULL"):
-            self._refuse("a key without a value", event, "write the value or leave the key out", text or "nothing")
+            self._refuse("a key without a value", event, "write the value or leave the key out; inside { } and [ ], text with a comma needs quotes", text or "nothing")
         node = Node(self._mark(event), Plain(text) if plain else text)
         self._name(event.anchor, node)
         self._place(node, event)

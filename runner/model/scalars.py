@@ -85,5 +85,8 @@ Free = Annotated[JsonValue, BeforeValidator(_free)]
 Pin = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,64}$")]
 """A commit or digest, digit for digit as it was written."""
 
+PinOrUnknown = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{7,64}|unknown)$")]
+"""A pin, or ``unknown`` where nobody recorded it: then a plan stays a draft."""
+
 Line = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 """Text that says something."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from runner.model.base import Record, Slug
+from runner.model.order.probe import Probe
 from runner.model.scalars import Flag, Line, Number, Pin, Whole
 
 
@@ -31,8 +32,8 @@ class Fact(Record):
     policy: Literal["do-not-rederive", "must-verify"] = "must-verify"
     status: Literal["standing", "refuted", "superseded"] = "standing"
     superseded_by: Slug | None = None
-    probe: Line | None = None
-    """A command that derives it again."""
+    probe: Probe | None = None
+    """Derives it again at every check."""
 
 
 class Claim(Record):
