@@ -17,10 +17,19 @@ from runner.checks.floors import floors
 from runner.checks.judgement import judgement
 from runner.errors import InputError
 from runner.gates.registry import gate
-from runner.model.order import GateOrder, KernelOrder, Primary, Target, WorkOrder, load_order
+from runner.model.order import (
+    GateOrder,
+    KernelOrder,
+    Primary,
+    RecipeOrder,
+    RunnableOrder,
+    Target,
+    WorkOrder,
+    load_order,
+)
 from runner.model.seat import SeatManifest
 from runner.plan_parameters import sealed_parameters
-from runner.plan_windows import MAKERS, NEEDS_CANDIDATE
+from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY
 from runner.stats import supports
 from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
@@ -57,21 +66,21 @@ def _manifest(order: WorkOrder, seat: str) -> SeatManifest | None:
 def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
     """Every fault of the order on this seat; empty where it can be decided."""
     sound = (*facts(order), *floors(order), *judgement(order, manifest), *duties(order, manifest))
-    if not isinstance(order, KernelOrder | GateOrder) or manifest is None:
+    if not isinstance(order, RunnableOrder) or order.target is None or manifest is None:
         return sound
     return (
         *sound,
-        *_target(order, manifest),
-        *_primary(order, manifest),
+        *_target(order.target, manifest),
+        *(_primary(order, manifest) if isinstance(order, KernelOrder | GateOrder) else _product(order)),
         *_gates(order, manifest),
         *_candidate(order),
     )
 
 
-def _target(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[Fault]:
-    if order.target.pack != manifest.pack:
-        yield Fault(("target", "pack"), f"the seat serves {manifest.pack!r}, the order is about {order.target.pack!r}")
-    for name, value in order.target.serve.items():
+def _target(target: Target, manifest: SeatManifest) -> Iterator[Fault]:
+    if target.pack != manifest.pack:
+        yield Fault(("target", "pack"), f"the seat serves {manifest.pack!r}, the order is about {target.pack!r}")
+    for name, value in target.serve.items():
         if name not in manifest.arguments:
             yield Fault(("target", "serve", name), f"seat {manifest.name} does not set {name}")
         elif manifest.arguments[name] != value:
@@ -79,7 +88,7 @@ def _target(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[
                 ("target", "serve", name),
                 f"the order asks for {value!r}, seat {manifest.name} starts with {manifest.arguments[name]!r}",
             )
-    for name, word in order.target.environment.items():
+    for name, word in target.environment.items():
         if manifest.environment.get(name) != word:
             found = manifest.environment.get(name, "nothing")
             message = f"the order asks for {word!r}, seat {manifest.name} sets {found!r}"
@@ -128,23 +137,33 @@ def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:
         )
 
 
-def _gates(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[Fault]:
+def _product(order: RecipeOrder) -> Iterator[Fault]:
+    if not order.recipe:
+        yield Fault(("recipe",), "the order does not say what is to be made")
+    if "product" not in {request.name for request in order.gates}:
+        yield Fault(("gates",), "gate product is missing: nothing would show what was made and that it was served")
+
+
+def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
     if not order.gates:
         yield Fault(("gates",), "an order without gates decides nothing")
     for index, request in enumerate(order.gates):
         path = ("gates", index)
-        if request.planned is not None:
+        if request.planned is not None or request.name not in MAKERS:
             continue
         try:
             known = gate(request.name, request.version)
         except InputError as error:
-            hint = "; a gate that is still to be written is marked `planned`"
-            yield Fault((*path, "name"), f"{error.what} {error.found}; known: {error.expected}{hint}")
+            yield Fault((*path, "version"), f"{error.what} {error.found}; known: {error.expected}")
             continue
-        if request.name not in MAKERS:
-            yield Fault((*path, "name"), f"no windows are planned for gate {request.name}")
         if isinstance(order, GateOrder) and request.name in NEEDS_CANDIDATE:
             yield Fault((*path, "name"), f"gate {request.name} needs a candidate, a gate order has none")
+        if isinstance(order, RecipeOrder) and request.name in NEEDS_LIBRARY:
+            yield Fault(
+                (*path, "name"), f"gate {request.name} is about a native library, a {order.kind} order has none"
+            )
+        if isinstance(order, KernelOrder) and request.name == "product":
+            yield Fault((*path, "name"), "gate product is about what a recipe made, a kernel order makes nothing")
         try:
             known.Parameters.model_validate(sealed_parameters(order, manifest, request))
         except ValidationError as error:
@@ -153,7 +172,7 @@ def _gates(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[F
                 yield Fault(place, f"{request.name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}")
 
 
-def _candidate(order: KernelOrder | GateOrder) -> Iterator[Fault]:
+def _candidate(order: RunnableOrder) -> Iterator[Fault]:
     if not isinstance(order, KernelOrder):
         return
     candidate = order.candidate

@@ -14,7 +14,7 @@ from runner.errors import InputError
 from runner.model.order import WorkOrder, load_order
 from runner.model.order.text import line_of
 from runner.model.plan import PlannedWindow
-from runner.plan import compile_plan, plan_digest, runnable, seconds_of
+from runner.plan import compile_plan, plan_digest, runnable, seconds_of, target_of
 from runner.plan_odds import odds
 from runner.readiness import missing
 from runner.steps.seats import load_manifest
@@ -27,7 +27,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     """The plan as data and as text. Raises InputError for an order that cannot be decided on the seat."""
     file = load_order(path)
     order = runnable(file)
-    manifest = load_manifest(seat or order.target.seat)
+    manifest = load_manifest(seat or target_of(order).seat)
     faults = check(order, manifest)
     if faults:
         raise InputError(
@@ -73,8 +73,8 @@ def _planned_lines(order: WorkOrder) -> list[str]:
     lines = []
     for request in planned_gates(order):
         lines.append(f"  {request.name:<22} {request.planned}")
-        for threshold in request.measure.thresholds if request.measure else ():
-            lines.append(f"  {'':<22} {line_of(threshold)}")
+        thresholds = request.measure.thresholds if request.measure else ()
+        lines += [f"  {'':<22} {line_of(threshold)}" for threshold in thresholds]
     return ["", "planned gates, not in this checkout:", *lines] if lines else []
 
 

@@ -1,4 +1,4 @@
-"""What stands between a good order and a run: parts that are declared and not there yet. A plan is then a draft only."""
+"""What stands between a good order and a run: parts that are declared and not there yet. Its plan stays a draft."""
 
 from __future__ import annotations
 

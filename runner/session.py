@@ -15,7 +15,7 @@ from runner.errors import InputError, StateError
 from runner.files import write_whole
 from runner.model.order import load_order
 from runner.paths import state_home, workspace
-from runner.plan import runnable
+from runner.plan import runnable, target_of
 from runner.readiness import require_ready
 from runner.steps.journal import Journal
 from runner.steps.seats import load_manifest
@@ -33,7 +33,7 @@ def open_run(order: Path, *, seat: str = "", resume: str = "", progress: Progres
     """
     file = load_order(order)
     loaded = runnable(file)
-    manifest = load_manifest(seat or loaded.target.seat)
+    manifest = load_manifest(seat or target_of(loaded).seat)
     require_ready(loaded, manifest)
     name = resume or _new_name()
     folder = state_home() / RUNS / name

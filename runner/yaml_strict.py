@@ -22,6 +22,7 @@ MAX_BYTES = 512 * 1024
 MAX_NODES = 10_000
 """Values after all aliases are written out; an honest order has a few hundred."""
 MAX_DEPTH = 32
+_WRITE_VALUE = "write the value or leave the key out; inside { } and [ ], text with a comma needs quotes"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _T = TypeVar("_T")
 
@@ -216,7 +217,7 @@ class _Builder:
             self._key(text, plain, event)
             return
         if plain and text in ("", "~", "null", "Null", "NULL"):
-            self._refuse("a key without a value", event, "write the value or leave the key out; inside { } and [ ], text with a comma needs quotes", text or "nothing")
+            self._refuse("a key without a value", event, _WRITE_VALUE, text or "nothing")
         node = Node(self._mark(event), Plain(text) if plain else text)
         self._name(event.anchor, node)
         self._place(node, event)

@@ -61,9 +61,7 @@ def _threshold(path: tuple[str | int, ...], threshold: Threshold, known: dict[st
         factor = least if threshold.unit == FLOORS else MICROSECONDS[threshold.unit]
         asked = Decimal(written) * factor
         if asked < least:
-            message = (
-                f"asks for {asked:.4g} µs; {floor.bytes} bytes ({floor.what}) take at least {least:.4g} µs"
-            )
+            message = f"asks for {asked:.4g} µs; {floor.bytes} bytes ({floor.what}) take at least {least:.4g} µs"
             yield Fault((*path, name), message)
 
 

@@ -31,6 +31,8 @@ def judgement(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault
         path: Path = ("gates", index)
         if request.planned is not None:
             yield from _planned(path, request, names)
+        elif request.name not in names:
+            yield Fault((*path, "name"), f"unknown gate {request.name}; one that is still to be written says `planned`")
         if request.measure is not None:
             yield from _measure((*path, "measure"), request.measure, manifest)
         yield from _amounts(path, order, request)
@@ -51,9 +53,7 @@ def _measure(path: Path, measure: Measure, manifest: SeatManifest | None) -> Ite
     if measure.instrument is None and measure.place != "person":
         yield Fault((*path, "instrument"), "no instrument: a figure without its arguments cannot be had again")
     elif measure.instrument is not None and not measure.instrument.argv:
-        yield Fault(
-            (*path, "instrument", "argv"), f"{measure.instrument.path}: no arguments; (none) if it has none"
-        )
+        yield Fault((*path, "instrument", "argv"), f"{measure.instrument.path}: no arguments; (none) if it has none")
     sealed = [line for line in measure.thresholds if line.pass_at is not None or line.kill_at is not None]
     if measure.blocking and not sealed and measure.place != "person":
         yield Fault((*path, "thresholds"), "a blocking gate without a line decides nothing: margins are sealed before")

@@ -13,7 +13,7 @@ from runner.model.order import KernelOrder, WorkOrder
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS
-from runner.steps.state import Built, Run
+from runner.steps.state import Run
 
 GRADERS = ("runner", "serve", "recipe")
 """Trees of this checkout whose code plans, serves, measures and judges."""
@@ -24,7 +24,7 @@ def build(run: Run) -> Run:
     native = run.manifest.adapter != "fake"
     built = build_libraries(wanted(run.order.order), native=native)
     subjects = subjects_of(built) | (pack_subjects(run.manifest) if native else {})
-    return replace(run, built=Built(built, subjects))
+    return replace(run, built=replace(run.built, libraries=built, subjects=subjects))
 
 
 def wanted(order: WorkOrder) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The order itself, by kind. ``kernel`` and ``gate`` orders run; the other kinds load without loss."""
+"""The order itself, by kind. All kinds but ``survey`` run on a seat."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from runner.model.order.facts import Deliverable, Fact, OrderInput, Reading, Rul
 from runner.model.order.intent import Capability, Constraints, Intent, People, Scope
 from runner.model.order.judgement import GateRequest, KillLine, Primary
 from runner.model.order.outcome import Outcome
+from runner.model.order.overlay import Overlay
 from runner.model.order.roofline import Floor
 from runner.model.scalars import Free, Line, Whole
 from runner.yaml_strict import parse, read
@@ -114,7 +115,8 @@ class OverlayOrder(WorkOrder):
 
     kind: Literal["overlay"]
     target: Target | None = None
-    recipe: dict[str, Free] = {}
+    recipe: Overlay | None = None
+    """Absent in an order that is not to be run here."""
 
 
 class PatchOrder(WorkOrder):
@@ -137,7 +139,11 @@ Order = Annotated[
 ]
 """Any work order."""
 
-RunnableOrder = KernelOrder | GateOrder
+RecipeOrder = BakeOrder | OverlayOrder | PatchOrder
+"""Orders whose candidate is a product: a pack or a patched tree, booted against the standing pack."""
+
+RunnableOrder = KernelOrder | GateOrder | RecipeOrder
+"""Orders that have a run."""
 
 
 class OrderFile(Record):
