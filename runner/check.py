@@ -149,13 +149,16 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
         yield Fault(("gates",), "an order without gates decides nothing")
     for index, request in enumerate(order.gates):
         path = ("gates", index)
-        if request.planned is not None or request.name not in MAKERS:
+        if request.planned is not None:
             continue
         try:
             known = gate(request.name, request.version)
         except InputError as error:
-            yield Fault((*path, "version"), f"{error.what} {error.found}; known: {error.expected}")
+            hint = "; one that is still to be written says `planned`"
+            yield Fault((*path, "name"), f"{error.what} {error.found}; known: {error.expected}{hint}")
             continue
+        if request.name not in MAKERS:
+            yield Fault((*path, "name"), f"no windows are planned for gate {request.name}")
         if isinstance(order, GateOrder) and request.name in NEEDS_CANDIDATE:
             yield Fault((*path, "name"), f"gate {request.name} needs a candidate, a gate order has none")
         if isinstance(order, RecipeOrder) and request.name in NEEDS_LIBRARY:

@@ -31,7 +31,7 @@ def judgement(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault
         path: Path = ("gates", index)
         if request.planned is not None:
             yield from _planned(path, request, names)
-        elif request.name not in names:
+        elif manifest is None and request.name not in names:
             yield Fault((*path, "name"), f"unknown gate {request.name}; one that is still to be written says `planned`")
         if request.measure is not None:
             yield from _measure((*path, "measure"), request.measure, manifest)

@@ -80,6 +80,9 @@ class WorkOrder(Record):
         for line in self.kill_lines:
             if line.gate not in named:
                 raise ValueError(f"kill line on {line.gate!r}, which is no gate of this order")
+        for outcome in self.result.gates if self.result else ():
+            if outcome.gate not in named:
+                raise ValueError(f"result of {outcome.gate!r}, which is no gate of this order")
         return self
 
 
