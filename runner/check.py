@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from runner.checks.duties import duties
+from runner.checks.duties import duties, unfilled
 from runner.checks.facts import facts
 from runner.checks.fault import Fault
 from runner.checks.floors import floors
@@ -53,7 +53,8 @@ def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
     order = load_order(path).order
     document = read(path)
     faults = check(order, _manifest(order, seat))
-    return tuple(PlacedFault(document.locate(fault.path), fault) for fault in faults)
+    placed = (PlacedFault(document.locate(fault.path), fault) for fault in faults)
+    return tuple(sorted(placed, key=lambda one: (one.place.line, one.place.column)))
 
 
 def _manifest(order: WorkOrder, seat: str) -> SeatManifest | None:
@@ -65,6 +66,8 @@ def _manifest(order: WorkOrder, seat: str) -> SeatManifest | None:
 
 def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
     """Every fault of the order on this seat; empty where it can be decided."""
+    if blank := tuple(unfilled(order)):
+        return blank  # a starter: everything else would only distract
     sound = (*facts(order), *floors(order), *judgement(order, manifest), *duties(order, manifest))
     if not isinstance(order, RunnableOrder) or order.target is None or manifest is None:
         return sound

@@ -106,7 +106,7 @@ class Document:
 
 
 def _name_of(shape: Any) -> str:
-    return str(getattr(shape, "__name__", "work order")).lower()
+    return shape.__name__.lower() if isinstance(shape, type) else "work order"
 
 
 def read(path: Path) -> Document:

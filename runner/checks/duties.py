@@ -18,6 +18,22 @@ def duties(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
             yield Fault(("added", index, "field"), f"the order has no field {addition.field}")
 
 
+def unfilled(order: WorkOrder) -> Iterator[Fault]:
+    """What a starter leaves for a person: ``<why>``."""
+    yield from _unfilled((), order.model_dump(mode="python"))
+
+
+def _unfilled(path: tuple[str | int, ...], value: object) -> Iterator[Fault]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _unfilled((*path, key), inner)
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield from _unfilled((*path, index), inner)
+    elif isinstance(value, str) and value.startswith("<") and value.endswith(">"):
+        yield Fault(path, f"still to be filled in: {value[1:-1]}")
+
+
 def _prior_art(order: WorkOrder) -> Iterator[Fault]:
     """New code is not ordered before somebody looked for old code (campaign FL-61)."""
     if not isinstance(order, KernelOrder) or not (order.candidate.sources or order.candidate.files_allowed):

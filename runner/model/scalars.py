@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator, JsonValue, StringConstraints
+from pydantic import BeforeValidator, JsonValue, StringConstraints, WithJsonSchema
 
 from runner.model.base import DecimalText
 
@@ -76,7 +76,13 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """``true`` or ``false`` and nothing else: ``on``, ``off``, ``yes`` and ``no`` are words."""
 
-Number = Annotated[DecimalText, BeforeValidator(_number)]
+Number = Annotated[
+    DecimalText,
+    BeforeValidator(_number),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number"}, {"type": "string", "pattern": _DECIMAL.pattern.replace(r"\Z", "$")}]}
+    ),
+]
 """A decimal number, kept as text so that no reader rounds it."""
 
 Free = Annotated[JsonValue, BeforeValidator(_free)]
