@@ -36,6 +36,7 @@ def findings(facts: tuple[Fact, ...]) -> tuple[Finding, ...]:
 
 def _finding(fact: Fact, values: Mapping[str, Decimal]) -> Finding:
     probe = fact.probe
+    computed: float
     try:
         if isinstance(probe, Quote):
             return _quoted(fact.id, probe)

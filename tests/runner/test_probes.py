@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from runner.model.order import Fact
@@ -11,7 +13,7 @@ from runner.probes import findings
 PACK = "recipe/mini/pack"
 
 
-def finding(probe: dict[str, object], value: str | None = "1") -> tuple[bool | None, str]:
+def finding(probe: Mapping[str, object], value: str | None = "1") -> tuple[bool | None, str]:
     fact = Fact.model_validate(
         {"id": "f", "statement": "s", "label": "measured", "scope": "here", "probe": probe}
         | ({"value": value} if value else {})
