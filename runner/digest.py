@@ -34,6 +34,11 @@ def sha256_file(path: Path) -> str:
     return state.hexdigest()
 
 
+def sha256_package(root: Path) -> str:
+    """Digest of the Python and C++ sources below ``root``: what a rank says of a tree that it imported."""
+    return sha256_tree(root, [path for path in root.rglob("*") if path.suffix in (".py", ".cpp")])
+
+
 def sha256_tree(root: Path, files: Iterable[Path]) -> str:
     """Digest of named files under ``root``: sorted ``<sha256>  <posix path>`` lines, hashed."""
     lines = sorted(f"{sha256_file(file)}  {file.relative_to(root).as_posix()}\n" for file in files)

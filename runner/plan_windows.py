@@ -121,7 +121,11 @@ def _one_row(layout: Layout, documents: dict[str, JsonValue], seconds: int) -> P
 
 def _kld(layout: Layout, request: GateRequest) -> Made:
     rows = amount(request, "rows", 8)
-    arguments = _documents(request, 96) | {"rows": rows, "top": amount(request, "top", 64)}
+    arguments = _documents(request, 96) | {
+        "rows": rows,
+        "top": amount(request, "top", 64),
+        "drawn": amount(request, "drawn", 1),
+    }
     seconds = amount(request, "window_seconds", 6)
     both = _both_arms(layout, "kld", FORCING, arguments, seconds)
     again = arguments | {"rows": max(1, rows // 2), "material": "kld", "reference_window": "kld-incumbent"}

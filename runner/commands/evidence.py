@@ -144,6 +144,8 @@ def _sentence(found: Verification) -> str:
     ]
     if found.replayed or found.needs_full_evidence:
         lines.append(f"  read again from evidence: {len(found.replayed)} samples")
+    if found.replayed_drawn:
+        lines.append(f"  read again at the positions drawn from the seed: {', '.join(found.replayed_drawn)}")
     if found.needs_full_evidence:
         lines.append(f"  need the full evidence: {', '.join(found.needs_full_evidence)}")
     return "\n".join(lines)

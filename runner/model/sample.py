@@ -68,6 +68,15 @@ class PerplexityMeasure(Record):
     preemptions: int
 
 
+class DrawnPosition(Record):
+    """One position of a document, drawn from the seed, whose top logprobs are in the committed evidence."""
+
+    position: int
+    kl: DecimalText
+    """In nats."""
+    top1_agrees: bool
+
+
 class DivergenceDocument(Record):
     """KL divergence of the candidate from the incumbent over one document, in nats."""
 
@@ -76,6 +85,7 @@ class DivergenceDocument(Record):
     mean_kl: DecimalText
     max_kl: DecimalText
     top1_agree: int
+    drawn: tuple[DrawnPosition, ...] = ()
 
 
 class DivergenceMeasure(Record):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 from runner.boots import new_record
 from runner.digest import canonical_json
 from runner.errors import SeatError
 from runner.files import write_whole
+from runner.identity import identity_faults
 from runner.model.base import Arm
 from runner.model.boot import BootRecord
 from runner.model.plan import PlannedBoot, PlannedWindow
@@ -128,6 +130,7 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
         return
     write_record(run, boot.record)
     try:
+        _check_identity(run, boot.record, planned)
         for block in blocks:
             _measure_block(run, boot, block)
     except SeatError as error:
@@ -137,6 +140,12 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
         write_whole(run.folder / "logs" / f"{record.id}.log", boot.logs().encode())
         write_record(run, record)
     _end(run, record)
+
+
+def _check_identity(run: Run, record: BootRecord, planned: PlannedBoot) -> None:
+    """Raises SeatError where a rank loaded something else than was built: a stale library, another engine."""
+    if faults := identity_faults(record, planned, run.plan):
+        raise SeatError("the engine loaded something else than was built", where=record.id, found="; ".join(faults))
 
 
 def _end(run: Run, record: BootRecord) -> None:
@@ -225,6 +234,14 @@ def _abort_running(run: Run) -> None:
     for record in boot_records(run):
         if record.ended == "running":
             reason = "the runner ended while this boot ran"
-            aborted = record.model_copy(update={"ended": "aborted", "ended_reason": reason})
+            changes = {"ended": "aborted", "ended_reason": reason, "seconds": _seconds_known(run, record)}
+            aborted = record.model_copy(update=changes)
             write_record(run, aborted)
             run.journal.write("boot-aborted", planned=record.planned, boot=record.id)
+
+
+def _seconds_known(run: Run, record: BootRecord) -> int:
+    """Seat time from launch to the last window that the journal saw in the boot."""
+    seen = [*run.journal.of("window-opened", boot=record.id), *run.journal.of("window-closed", boot=record.id)]
+    last = max((datetime.fromisoformat(event.at) for event in seen), default=None)
+    return 0 if last is None else round((last - datetime.fromisoformat(record.started_at)).total_seconds())

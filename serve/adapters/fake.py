@@ -47,7 +47,7 @@ class FakeSeat:
             planned.id,
             label="simulated",
             pid=process.pid,
-            engine={"name": OURS, "version": version(OURS), "record": _sources()},
+            engine={"name": OURS, "version": version(OURS), "record": toy_record()},
             requested=requested | {"variant": request.variant, "strict": planned.strict},
         )
         boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started)
@@ -75,7 +75,7 @@ def _weights(request: BootRequest) -> str:
     return read_pack(request.pack).header_digest()
 
 
-def _sources() -> str:
+def toy_record() -> str:
     """Digest of the fake engine's own source: it has no distribution of its own."""
     root = source_root()
     return sha256_tree(root, (root / "serve" / "adapters").glob("fake*.py"))

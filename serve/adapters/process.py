@@ -14,12 +14,15 @@ from runner.errors import InputError, SeatError
 from runner.model.boot import Label
 from runner.paths import cache_home
 from serve.adapters.booted import BootedEngine
-from serve.adapters.supervisor import Supervised, free_port
+from serve.adapters.supervisor import Supervised, free_port, home_of
 from serve.install import engine_record, installed_version
 from serve.seat import BootRequest
 from serve.witness.build import witness_library
 
 OURS = "dsv4-carve"
+
+PACK = "pack"
+"""The engine's name for its pack: a link in the folder it starts in."""
 
 
 class ProcessSeat:
@@ -34,6 +37,7 @@ class ProcessSeat:
         manifest, planned = request.manifest, request.planned
         engine = installed_engine(manifest.distribution)
         started, port = time.monotonic(), free_port()
+        link_pack(request)
         process = Supervised.start(argv(request, port), environment(request), request.folder, port=port)
         record = new_record(planned.id, label="cpu", pid=process.pid, engine=engine, requested=requested(request))
         boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started)
@@ -72,11 +76,21 @@ def requested(request: BootRequest) -> dict[str, JsonValue]:
     return arguments_of(request) | own | ({"model": str(request.pack)} if request.planned.product else {})
 
 
-def argv(request: BootRequest, port: int) -> list[str]:
-    """The engine's command line. Raises InputError where the pack is missing."""
+def link_pack(request: BootRequest) -> None:
+    """A link to the pack in the folder where the engine starts, so that no report names a path of this machine.
+
+    Raises InputError where the pack is missing.
+    """
     if not (request.pack / "config.json").is_file():
         raise InputError("the seat's pack is missing", where=str(request.pack), expected="a folder with config.json")
-    fixed = {"{pack}": str(request.pack), "{port}": str(port)}
+    home = home_of(request.folder)
+    home.mkdir(parents=True, exist_ok=True)
+    (home / PACK).symlink_to(request.pack.resolve(), target_is_directory=True)
+
+
+def argv(request: BootRequest, port: int) -> list[str]:
+    """The engine's command line."""
+    fixed = {"{pack}": PACK, "{port}": str(port)}
     command = [fixed.get(word, word) for word in request.manifest.command]
     return [sys.executable, "-P", *command, *flags(arguments_of(request))]
 

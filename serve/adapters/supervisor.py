@@ -32,6 +32,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def home_of(folder: Path) -> Path:
+    """The command's HOME and working folder inside its private ``folder``, removed when it ends."""
+    return folder / "home"
+
+
 @dataclass
 class Supervised:
     """A running command. Create with :meth:`start`."""
@@ -65,7 +70,7 @@ class Supervised:
         """
         folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        home, log = folder / "home", folder / "engine.log"
+        home, log = home_of(folder), folder / "engine.log"
         configuration = {
             "argv": list(argv),
             "environment": {"PATH": os.environ.get("PATH", os.defpath), **env},

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from runner.draw import Draw
 from runner.errors import InputError
@@ -30,6 +32,8 @@ class WindowContext:
     """Folder of the pack that this boot serves."""
     verify: Callable[[], Verified] | None = None
     """Compares a recipe's product with its order; None where there is none."""
+    drawn: dict[str, JsonValue] = field(default_factory=dict)
+    """Filled as material is taken: which documents of each language's pool, for ``runner.material``."""
 
     @property
     def material_label(self) -> str:

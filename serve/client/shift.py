@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from runner.material import perturbed
 from runner.model.evidence import Evidence
 from serve.adapters.reference import predicted_changes
 from serve.client.capture import Capture, record
@@ -20,7 +21,6 @@ from serve.client.forced import draw_documents, force_batches
 from serve.client.texts import listed
 
 Change = Callable[[Capture, int], None]
-_PROJECTIONS = ("gate", "up", "down")
 _DOCUMENTS, _TOKENS = 4, 64
 
 
@@ -66,9 +66,7 @@ def perturbation(context: WindowContext) -> Evidence:
             "rank": rank,
             "layer": context.draw.choice(f"{label}/layer", layers),
             "expert": context.draw.integer(f"{label}/expert", experts),
-            "projection": context.draw.choice(f"{label}/projection", _PROJECTIONS),
-            "factor": (25 + context.draw.integer(f"{label}/factor", 51)) / 100,
-        }
+        } | perturbed(context.draw, context.window.id, rank)
 
     evidence = _shift(
         context,

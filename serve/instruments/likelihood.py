@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ctypes import c_float
+from math import isfinite
 from typing import Any
 
 from runner.model.base import decimal_text
@@ -13,6 +15,17 @@ from serve.instruments.metrics import PREEMPTIONS, PREFIX_CACHE_HITS, moved
 
 TOKEN_NAME = "token_id:"
 """Prefix of token names in an answer to ``return_tokens_as_token_ids``."""
+
+
+def single(value: float) -> float:
+    """The value as the engine computed it, in float32, however many digits it was written with; infinite beyond."""
+    return c_float(value).value
+
+
+def _finite(values: Sequence[float]) -> tuple[tuple[float, ...], str]:
+    """The values in float32, or none and what is wrong."""
+    found = tuple(single(value) for value in values)
+    return (found, "") if all(isfinite(value) for value in found) else ((), "a logprob is no finite number")
 
 
 def prompt_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[float, ...], str]:
@@ -29,7 +42,7 @@ def prompt_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[fl
         if not isinstance(named, dict) or not isinstance(named.get("logprob"), int | float):
             return (), f"position {position} has no logprob of its own token"
         values.append(float(named["logprob"]))
-    return tuple(values), ""
+    return _finite(values)
 
 
 def forced_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[float, ...], str]:
@@ -42,19 +55,24 @@ def forced_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[fl
     values = (found.get("logprobs") or {}).get("token_logprobs")
     if not isinstance(values, list) or len(values) != len(tokens) - 1:
         return (), "token_logprobs are missing or of another length"
-    return tuple(float(value) for value in values), ""
+    return _finite(values)
 
 
 def top_logprobs(exchange: Exchange) -> list[Mapping[int, float]]:
-    """Token id → logprob of each generated position; an entry that is not named by id is left out."""
+    """Token id → logprob of each generated position; a position without entries is empty.
+
+    An entry that is not named by id is left out.
+    """
     found = choice(exchange) or {}
     entries = (found.get("logprobs") or {}).get("top_logprobs") or []
-    return [_by_id(entry) for entry in entries if isinstance(entry, dict)]
+    return [_by_id(entry) if isinstance(entry, dict) else {} for entry in entries]
 
 
 def _by_id(entry: Mapping[str, Any]) -> Mapping[int, float]:
     return {
-        int(name.removeprefix(TOKEN_NAME)): float(value) for name, value in entry.items() if name.startswith(TOKEN_NAME)
+        int(name.removeprefix(TOKEN_NAME)): single(value)
+        for name, value in entry.items()
+        if name.startswith(TOKEN_NAME)
     }
 
 

@@ -51,6 +51,7 @@ _SHARED = (
     "answers",
     "base",
     "engagement",
+    "extract",
     "likelihood",
     "machine",
     "metrics",

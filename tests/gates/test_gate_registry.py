@@ -59,7 +59,7 @@ def test_nothing_has_been_withdrawn_yet() -> None:
 
 def test_a_withdrawn_version_says_why(tmp_path: Path) -> None:
     listed = tmp_path / "withdrawn.yaml"
-    listed.write_text("- {gate: speed, version: 1, date: '2026-12-01', reason: counted events}\n")
+    listed.write_text("- {kind: gate, name: speed, version: 1, date: '2026-12-01', reason: counted events}\n")
     found = gates.withdrawal("speed", 1, listed)
     assert found is not None
     assert found.reason == "counted events"

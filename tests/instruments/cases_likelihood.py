@@ -19,7 +19,7 @@ def scored(name: str, logprobs: Sequence[float] = (-1.5, -0.25), **changes: Any)
         entries.append({"99": {"logprob": -0.1, "rank": 1}, str(token): {"logprob": value, "rank": 2}})
     choice = {"prompt_logprobs": changes.pop("entries", entries), "text": "x"}
     body = changes.pop("body", {"choices": [choice]})
-    return exchange(name, body, **changes)
+    return exchange(name, body, request={"prompt": [1, 2, 3], "prompt_logprobs": 0}, **changes)
 
 
 def ppl_prefill() -> list[Case]:
@@ -60,6 +60,7 @@ def ppl_prefill() -> list[Case]:
         ("body-is-text_fail", one(scored("en-1"), scored("ja-1", body="<html>")), planned, "<html>"),
         ("answer-with-500_fail", one(scored("en-1"), scored("ja-1", status=500)), planned, "ja-1: HTTP 500"),
         ("never-asked_fail", one(scored("en-1")), planned, "ja-1: never asked"),
+        ("no-finite-number_fail", one(scored("en-1"), scored("ja-1", (-1e300, -1.0))), planned, "no finite number"),
         ("nothing-scored_fail", one(material={"texts": {}}), planned, "no document was scored"),
         (
             "warm-prefix-cache_fail",
@@ -75,7 +76,8 @@ def forced(name: str, logprobs: Sequence[float] = (-1.5, -0.25), **changes: Any)
     tops = changes.pop("tops", None)
     found = {"token_logprobs": list(logprobs), "top_logprobs": tops}
     choice = {"token_ids": changes.pop("ids", [2, 3]), "logprobs": changes.pop("found", found), "text": "x"}
-    return exchange(name, changes.pop("body", {"choices": [choice]}), **changes)
+    request = {"prompt": [1], "vllm_xargs": {"force_ids": [2, 3]}}
+    return exchange(name, changes.pop("body", {"choices": [choice]}), request=request, **changes)
 
 
 def ppl_decode() -> list[Case]:
@@ -117,12 +119,13 @@ def kld() -> list[Case]:
     base = window("kld", id="kld-incumbent")
     flat, steep = {2: 0.5, 7: 0.25}, {3: 0.75, 7: 0.125}
     shifted = {2: 0.25, 7: 0.5}
+    drawn = {"positions": {"en-1": [0], "ja-1": [1]}}
 
     def reading(of: PlannedWindow, *pairs: Any, ids: Sequence[int] = (2, 3), **parts: Any) -> Evidence:
         exchanges = [
             forced(name, tops=found, ids=list(ids)) for name, found in zip(("en-1", "ja-1"), pairs, strict=False)
         ]
-        return evidence(of, exchanges, **({"material": texts("en-1", "ja-1")} | parts))
+        return evidence(of, exchanges, **({"material": texts("en-1", "ja-1") | drawn} | parts))
 
     same = tops(flat, steep)
     reference = reading(base, same, same)
@@ -137,7 +140,7 @@ def kld() -> list[Case]:
         ("other-reference_fail", [reading(own, same, same), reading(own, same, same)], own, "needs its reference"),
         (
             "other-material_fail",
-            [reading(own, same, same), reading(base, same, same, material=texts("en-1"))],
+            [reading(own, same, same), reading(base, same, same, material=texts("en-1") | drawn)],
             own,
             "other material",
         ),
@@ -155,6 +158,12 @@ def kld() -> list[Case]:
             own,
             "top logprobs are missing",
         ),
+        (
+            "a-position-without-tops_fail",
+            [reading(own, same, [same[0], None]), reference],
+            own,
+            "not named by token id",
+        ),
         ("named-by-text_fail", [reading(own, same, named), reference], own, "not named by token id"),
         (
             "reference-by-text_fail",
@@ -166,7 +175,7 @@ def kld() -> list[Case]:
         ("reference-never-asked_fail", [reading(own, same, same), reading(base, same)], own, "ja-1: never asked"),
         (
             "nothing-compared_fail",
-            [evidence(own, material={"texts": {}}), evidence(base, material={"texts": {}})],
+            [evidence(of, material={"texts": {}, "positions": {}}) for of in (own, base)],
             own,
             "no document",
         ),
