@@ -45,8 +45,16 @@ def check(
 ) -> int:
     """Check orders against their schema and their seat."""
     from runner.check import check_file
+    from runner.errors import InputError
 
-    faults = {str(path): [str(fault) for fault in check_file(path, seat)] for path in orders}
+    faults = {}
+    for path in orders:
+        try:
+            faults[str(path)] = [str(fault) for fault in check_file(path, seat)]
+        except InputError as error:
+            if len(orders) == 1:
+                raise
+            faults[str(path)] = [str(error)]
     lines = [line for path, found in faults.items() for line in (found or [f"{path}: good"])]
     answer(faults, "\n".join(lines), as_json=as_json)
     return 3 if any(faults.values()) else 0
