@@ -10,7 +10,7 @@ from runner.gates.common import Decision, Reading, by_limits, decide, invalid, o
 from runner.model.base import Digest
 from runner.model.boot import BootRecord
 from runner.model.sample import ProductMeasure
-from runner.model.verdict import Figure, Verdict
+from runner.model.verdict import Figure, Status, Verdict
 
 NAME = "product"
 VERSION = 1
@@ -28,7 +28,11 @@ class Parameters(GateParameters):
 
 
 def judge(given: GateInput) -> Verdict:
-    """FAIL for a fault of the product, for another product than the sealed one and for a rank that loaded otherwise."""
+    """FAIL for a fault of the product, for another product than the sealed one and for a rank that loaded otherwise.
+
+    What lies on disk is judged before any engine has been booted, so that a kill line stops there; NOT_RUN until both
+    arms have been served.
+    """
     return verdict(NAME, VERSION, decide(Parameters, (ProductMeasure,), given, _decide))
 
 
@@ -46,10 +50,13 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
             if now != sealed:
                 failures.append(f"{name} is {now}, sealed was {sealed}")
         figures += [Figure(name=name, value=value) for name, value in sorted(product.summary.items())]
+    if failures:
+        return by_limits(failures, tuple(figures), "")
     served = {arm: _booted(given, product=arm == "candidate") for arm in ("incumbent", "candidate")}
     missing = [arm for arm, planned in served.items() if not all(boots for boots in planned.values())]
     if missing or not served["candidate"] or not served["incumbent"]:
-        return invalid(f"no boot of the {' and the '.join(missing or ['two arms'])} says what its ranks loaded")
+        reason = f"no boot of the {' and the '.join(missing or ['two arms'])} says what its ranks loaded"
+        return Decision(Status.NOT_RUN, (reason,), tuple(figures))
     loaded = {arm: [boot for boots in planned.values() for boot in boots] for arm, planned in served.items()}
     if wanted.loaded == "code":
         failures += _other_code(wanted.digests.get("tree", "none"), loaded["incumbent"], loaded["candidate"])

@@ -78,15 +78,16 @@ def product() -> list[Case]:
         ("incumbent-is-patched-too_fail", one_code(both_code, by_code), "FAIL", "incumbent-only"),
         (
             "patched-but-no-tree-sealed_fail",
-            one_code(code, {"digests": SEALED, "loaded": "code"}),
+            one(code, loaded="code"),
             "FAIL",
             "expected none",
         ),
         ("nothing-sealed_invalid", unsealed(), "INVALID", "sealed no"),
-        ("candidate-never-booted_invalid", one((standing,)), "INVALID", "candidate"),
-        ("incumbent-never-booted_invalid", one((made,)), "INVALID", "incumbent"),
-        ("no-engine-was-planned_invalid", without_engines(), "INVALID", "two arms"),
-        ("ranks-unknown_invalid", one((standing, made.model_copy(update={"ranks": ()}))), "INVALID", "candidate"),
+        ("candidate-never-booted_invalid", one((standing,)), "NOT_RUN", "candidate"),
+        ("incumbent-never-booted_invalid", one((made,)), "NOT_RUN", "incumbent"),
+        ("no-engine-was-planned_invalid", without_engines(), "NOT_RUN", "two arms"),
+        ("ranks-unknown_invalid", one((standing, made.model_copy(update={"ranks": ()}))), "NOT_RUN", "candidate"),
+        ("broken-before-any-boot_fail", without_engines("a tensor is missing"), "FAIL", "missing"),
         ("not-read-again_invalid", wrong.model_copy(update={"samples": ()}), "NOT_RUN", "no sample"),
         ("no-window_invalid", wrong.model_copy(update={"windows": (), "samples": ()}), "NOT_RUN", "no sample"),
         ("sample-of-another-kind_invalid", other_kind, "INVALID", "kind engaged"),
@@ -114,6 +115,6 @@ def unsealed() -> GateInput:
     return one().model_copy(update={"parameters": {}})
 
 
-def without_engines() -> GateInput:
-    whole = one(())
+def without_engines(*faults: str) -> GateInput:
+    whole = one((), faults=faults)
     return whole.model_copy(update={"planned_boots": whole.planned_boots[:1]})

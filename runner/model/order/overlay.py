@@ -7,14 +7,15 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from runner.model.base import Digest, Record, Slug
-from runner.model.scalars import Free, Line, Pin, Whole
+from runner.model.scalars import Line, Pin, Setting, Whole
 
 
 class Generated(Record):
     """A pack that a tool of ``recipe/mini`` makes from the standing pack and a seed."""
 
     tool: Slug
-    """``requantised-experts``: experts coded again at other bits. ``float8-experts``: experts in blocks of float8."""
+    """``requantised-experts``: experts coded again at other bits. ``rescaled-experts``: their scales moved a little.
+    ``float8-experts``: experts in blocks of float8."""
     layers: tuple[Whole, ...]
     bits: Whole | None = None
     seed: Whole = 0
@@ -48,7 +49,7 @@ class PackSource(Record):
 class ConfigurationEdits(Record):
     """Changes of ``config.json`` beside its quantisation block, which is always derived from the new headers."""
 
-    set: dict[str, Free] = {}
+    set: dict[str, Setting] = {}
     """Dotted path to value; ``a.b: 1`` sets ``b`` inside ``a``."""
     remove: tuple[Line, ...] = ()
     """Dotted paths that must be there and go."""
