@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from runner.checks.citations import citations
 from runner.checks.duties import duties, unfilled
 from runner.checks.facts import facts
 from runner.checks.fault import Fault
@@ -68,7 +69,7 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
     """Every fault of the order on this seat; empty where it can be decided."""
     if blank := tuple(unfilled(order)):
         return blank  # a starter: everything else would only distract
-    sound = (*facts(order), *floors(order), *judgement(order, manifest), *duties(order, manifest))
+    sound = (*facts(order), *citations(order), *floors(order), *judgement(order, manifest), *duties(order, manifest))
     if not isinstance(order, RunnableOrder) or order.target is None or manifest is None:
         return sound
     return (
