@@ -216,6 +216,7 @@ def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
         deviations.append("no sandbox: bubblewrap is missing, so the network is open and nothing is hidden")
     return Task(
         bench=given.bench,
+        folder=given.bench.attempt_folder(len(attempts) + 1),
         number=len(attempts) + 1,
         name=given.name,
         entry=entry,
