@@ -1,4 +1,4 @@
-"""The run itself: build, execute, status, and seats."""
+"""The run itself: build, execute, and seats."""
 
 from __future__ import annotations
 
@@ -53,15 +53,6 @@ def execute(
     return code
 
 
-def status(as_json: AsJson = False) -> None:
-    """Runs of this user and where each one stands."""
-    from runner.session import runs
-
-    found = runs()
-    text = "\n".join(f"{one['run']}  {one['order']}  {one['state']}" for one in found) or "no runs"
-    answer(found, text, as_json=as_json)
-
-
 seat = typer.Typer(help="Standing seats.", no_args_is_help=True)
 
 
@@ -108,6 +99,6 @@ def seat_readback(name: SeatName, as_json: AsJson = False) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add these commands."""
-    for command in (build, execute, status):
+    for command in (build, execute):
         app.command()(command)
     app.add_typer(seat, name="seat")
