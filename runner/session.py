@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.clock import now
+from runner.craft.candidate import take
 from runner.errors import InputError, StateError
 from runner.files import write_whole
 from runner.model.order import load_order
@@ -24,11 +25,13 @@ RUNS = "runs"
 _locks: dict[Path, int] = {}
 
 
-def open_run(order: Path, *, seat: str = "", resume: str = "", progress: Progress) -> Run:
-    """A new run of ``order``, or the run ``resume`` again.
+def open_run(
+    order: Path, *, seat: str = "", resume: str = "", candidate: Path | None = None, progress: Progress
+) -> Run:
+    """A new run of ``order``, or the run ``resume`` again. A frozen ``candidate`` stays with the run it was given to.
 
-    Raises InputError for an unknown run or an order other than the one the run was started with, and StateError where
-    another process works on the run.
+    Raises as :func:`runner.craft.candidate.take`, InputError for an unknown run or an order other than the one the run
+    was started with, and StateError where another process works on the run.
     """
     file = load_order(order)
     loaded = runnable(file)
@@ -49,6 +52,8 @@ def open_run(order: Path, *, seat: str = "", resume: str = "", progress: Progres
             )
     else:
         folder.mkdir(parents=True)
+        if candidate is not None:
+            take(candidate, file, folder)
         write_whole(kept, file.text.encode())
     _lock(folder)
     return Run(

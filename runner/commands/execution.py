@@ -29,9 +29,13 @@ def build(order: OrderPath, as_json: AsJson = False) -> None:
 
 
 def execute(
+    *,
     order: OrderPath,
     seat: SeatOption = "",
     resume: Annotated[str, typer.Option("--resume", metavar="RUN", help="Continue this run after a crash.")] = "",
+    candidate: Annotated[
+        Path | None, typer.Option("--candidate", metavar="FILE", help="A frozen candidate: what `dispatch` left.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -41,7 +45,7 @@ def execute(
     from runner.workflow import execute as execute_steps
 
     with watching(quiet=quiet or as_json) as progress:
-        run = open_run(order, seat=seat, resume=resume, progress=progress)
+        run = open_run(order, seat=seat, resume=resume, candidate=candidate, progress=progress)
         progress.note(f"run {run.name} in {run.folder}")
         code = execute_steps(run)
     value, text = summary(run, code)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from runner.model.attempt import History
 from runner.model.base import Digest, Instant, Record, Slug
 from runner.model.boot import BootRecord, Isolation, Label
 from runner.model.plan import Plan
@@ -124,5 +125,7 @@ class ReportPredicate(Predicate):
     """Seconds of seat time; together those of all boots."""
     repeats: int
     """Blocks measured again because the machine was disturbed."""
+    craft: History | None
+    """Every attempt that led to the candidate, bound by the subject ``craft.history``; null where none was given."""
     evidence: EvidencePart
     record: Packed

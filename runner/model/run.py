@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
+from runner.model.attempt import History
 from runner.model.base import Digest, Instant, Record, Slug
 from runner.model.boot import BootRecord
 from runner.model.plan import Plan
@@ -68,5 +69,7 @@ class RunRecord(Record):
     costs: tuple[Cost, ...]
     evidence: dict[str, Digest]
     """SHA-256 of each evidence file of the run folder by its relative path."""
+    craft: History | None = None
+    """The attempts that led to the candidate, where one was dispatched."""
     repeats: int = 0
     """Blocks repeated because the machine was disturbed."""

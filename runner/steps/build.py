@@ -6,9 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from carve_kernels.build import build as build_library
+from carve_kernels.registry import sources_folder
 
 from recipe.pack import read_pack
 from runner.brief.render import brief_of
+from runner.craft.candidate import laid_over, taken, toy
+from runner.craft.candidate import subjects as candidate_subjects
 from runner.digest import sha256_bytes, sha256_file, sha256_package, sha256_tree
 from runner.model.order import KernelOrder, WorkOrder
 from runner.model.seat import SeatManifest
@@ -29,8 +32,10 @@ IN_THE_ENGINE = ("plugin", "witness")
 def build(run: Run) -> Run:
     """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words."""
     native = run.manifest.adapter != "fake"
-    built = build_libraries(wanted(run.order.order), native=native)
-    subjects = subjects_of(built) | engine_subjects(run.manifest) | brief_subject(run)
+    frozen = candidate_libraries(run, native=native)
+    others = tuple(name for name in wanted(run.order.order) if name not in frozen)
+    built = frozen | build_libraries(others, native=native)
+    subjects = subjects_of(built) | engine_subjects(run.manifest) | brief_subject(run) | candidate_subjects(run.folder)
     subjects |= pack_subjects(run.manifest) if native else {}
     return replace(run, built=Built(built, subjects))
 
@@ -49,6 +54,18 @@ def build_libraries(variants: tuple[str, ...], *, native: bool) -> dict[str, Pat
     if not native:
         return {variant: Path(variant) for variant in variants}
     return {variant: build_library(variant) for variant in variants}
+
+
+def candidate_libraries(run: Run, *, native: bool) -> dict[str, Path]:
+    """The candidate and its watermark from the files that were frozen; none where the checkout's own are judged."""
+    order = run.order.order
+    if not isinstance(order, KernelOrder) or taken(run.folder) is None:
+        return {}
+    variant = order.candidate.variant
+    if not native:
+        return {variant: Path(toy(run.folder, order.candidate.sources) or variant)}
+    sources = laid_over(run.folder, sources_folder())
+    return {name: build_library(name, sources) for name in wanted(order) if name.removesuffix("-watermark") == variant}
 
 
 def subjects_of(libraries: dict[str, Path]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from runner.clock import now
 from runner.costs import costs
+from runner.craft.candidate import taken
 from runner.digest import canonical_json
 from runner.files import write_whole
 from runner.model.run import RunRecord
@@ -46,6 +47,7 @@ def _record(run: Run) -> RunRecord:
         costs=costs(sealed.plan, outcome.boots, _durations(run)),
         evidence=digests(run),
         repeats=outcome.repeats,
+        craft=candidate.history if (candidate := taken(run.folder)) else None,
     )
 
 
