@@ -50,6 +50,11 @@ class Reach:
     devices: tuple[Path, ...] = ()
 
 
+def devices() -> tuple[Path, ...]:
+    """The machine's accelerators, as far as it has any."""
+    return tuple(sorted(Path("/dev").glob("nvidia*")))
+
+
 def confined(command: Sequence[str], reach: Reach, folder: Path) -> list[str]:
     """``command`` inside bubblewrap, started in ``folder``, which it has to be able to reach."""
     return [_tool(), *_options(reach), "--chdir", str(folder), "--", *command]
@@ -128,4 +133,4 @@ def _hidden(visible: Iterable[Path]) -> Iterator[Path]:
             yield path
 
 
-__all__ = ["TEMPORARY", "Reach", "available", "confined"]
+__all__ = ["TEMPORARY", "Reach", "available", "confined", "devices"]

@@ -15,7 +15,7 @@ from runner.boots import new_record
 from runner.errors import InputError, SeatError
 from runner.model.boot import Label, Sandbox
 from runner.paths import cache_home
-from runner.sandbox import TEMPORARY, Reach, available, confined
+from runner.sandbox import TEMPORARY, Reach, available, confined, devices
 from serve.adapters.booted import BootedEngine
 from serve.adapters.supervisor import Supervised, free_port, home_of
 from serve.connection import socket_url
@@ -150,7 +150,7 @@ def reach_of(request: BootRequest, cache: Path, *, network: bool) -> Reach:
         reads=(request.pack.resolve(), *dict.fromkeys(libraries)),
         writes=(home_of(request.folder.resolve()), cache),
         network=network,
-        devices=tuple(sorted(Path("/dev").glob("nvidia*"))),
+        devices=devices(),
     )
 
 
