@@ -46,8 +46,8 @@ def label_of(boots: tuple[BootRecord, ...]) -> Label:
 
 
 def isolation_of(planned: tuple[PlannedBoot, ...], boots: tuple[BootRecord, ...]) -> Isolation:
-    """``open`` where one boot loaded a library of the candidate outside a sandbox."""
-    loads = {boot.id for boot in planned if boot.libraries}
+    """``open`` where one boot loaded a library of the candidate, or what a recipe made, outside a sandbox."""
+    loads = {boot.id for boot in planned if boot.libraries or boot.product}
     tools = {boot.sandbox.tool for boot in boots if boot.planned in loads}
     if not tools:
         return "no-candidate"

@@ -16,7 +16,7 @@ from runner.errors import InputError, StateError
 from runner.files import write_whole
 from runner.model.order import load_order
 from runner.paths import state_home, workspace
-from runner.plan import runnable
+from runner.plan import runnable, target_of
 from runner.steps.journal import Journal
 from runner.steps.seats import load_manifest
 from runner.steps.state import Progress, Run
@@ -35,7 +35,7 @@ def open_run(
     """
     file = load_order(order)
     loaded = runnable(file)
-    manifest = load_manifest(seat or loaded.target.seat)
+    manifest = load_manifest(seat or target_of(loaded).seat)
     name = resume or _new_name()
     folder = state_home() / RUNS / name
     kept = folder / "order.yaml"

@@ -22,6 +22,7 @@ from runner.gates import (
     perturbation,
     ppl_decode,
     ppl_prefill,
+    product,
     resolved,
     restore,
     speed,
@@ -32,6 +33,7 @@ from runner.model.base import Record, Slug
 
 _GATES: tuple[Gate, ...] = (
     pack,
+    product,
     resolved,
     engaged,
     perturbation,

@@ -24,6 +24,7 @@ from runner.plan_layout import KNOCK_OUTS
 from runner.report import label_of
 from runner.steps.evidence import closed_in, keep, set_aside
 from runner.steps.judge import struck
+from runner.steps.make import verify
 from runner.steps.reduce import reduce, sample_of
 from runner.steps.seats import sandbox_of, seat_of
 from runner.steps.state import Run
@@ -87,18 +88,28 @@ def request_of(run: Run, planned: PlannedBoot) -> BootRequest:
     if planned.role in KNOCK_OUTS:
         libraries[run.plan.variants["candidate"]] = run.built.libraries[planned.role]
     native = {name: path for name, path in run.built.libraries.items() if name == run.plan.variants["incumbent"]}
-    order = run.order.order
+    order, product = run.order.order, run.built.product
     candidate = getattr(order, "candidate", None)
     starts_with: Arm = "candidate" if planned.role in ("candidate-only", KNOCK_OUTS[0]) else "incumbent"
     return BootRequest(
         planned=planned,
         manifest=run.manifest,
-        pack=source_root() / run.manifest.pack,
+        pack=_pack_of(run, planned.id),
+        tree=Path(product.folder) if planned.product and product and product.kind == "tree" else None,
         libraries=native | libraries,
         variant=run.plan.variants[starts_with],
         allowed_declines=candidate.allowed_declines if candidate else (),
         folder=run.folder / "logs" / planned.id,
     )
+
+
+def _pack_of(run: Run, planned: str) -> Path:
+    """What a planned boot serves: the standing pack, or the recipe's where it made one and the boot is for it."""
+    product = run.built.product
+    wanted = any(boot.product for boot in run.plan.boots if boot.id == planned)
+    if wanted and product is not None and product.kind == "pack":
+        return Path(product.folder)
+    return source_root() / run.manifest.pack
 
 
 def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]]) -> None:
@@ -183,6 +194,8 @@ def _measure(run: Run, boot: Boot, window: PlannedWindow) -> None:
         draw=run.sealed.draw,
         pools=source_root() / POOLS,
         variant=variant,
+        pack=_pack_of(run, window.boot),
+        verify=lambda: verify(run),
     )
     keep(run, driver(window.instrument)(context))
 

@@ -17,7 +17,7 @@ from runner.model.order import KernelOrder, WorkOrder
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS
-from runner.steps.state import Built, Run
+from runner.steps.state import Run
 from serve.adapters.fake import toy_record
 from serve.adapters.process import installed_engine
 from serve.witness.build import witness_library
@@ -37,7 +37,7 @@ def build(run: Run) -> Run:
     built = frozen | build_libraries(others, native=native)
     subjects = subjects_of(built) | engine_subjects(run.manifest) | brief_subject(run) | candidate_subjects(run.folder)
     subjects |= pack_subjects(run.manifest) if native else {}
-    return replace(run, built=Built(built, subjects))
+    return replace(run, built=replace(run.built, libraries=built, subjects=subjects))
 
 
 def wanted(order: WorkOrder) -> tuple[str, ...]:

@@ -99,7 +99,8 @@ def arguments_of(request: BootRequest) -> dict[str, JsonValue]:
 
 def requested(request: BootRequest) -> dict[str, JsonValue]:
     """What the live engine's configuration is compared with."""
-    return arguments_of(request) | {"variant": request.variant, "strict": request.planned.strict}
+    own: dict[str, JsonValue] = {"variant": request.variant, "strict": request.planned.strict}
+    return arguments_of(request) | own | ({"model": str(request.pack)} if request.planned.product else {})
 
 
 def link_pack(request: BootRequest) -> None:
@@ -138,16 +139,19 @@ def engine_cache(request: BootRequest, sandbox: Sandbox) -> Path:
     there for the boots after it."""
     kept = cache_home() / "engine"
     kept.mkdir(parents=True, exist_ok=True)
-    if sandbox.tool == "none" or not request.planned.libraries:
+    if sandbox.tool == "none" or not (request.planned.libraries or request.tree):
         return kept
     return Path(shutil.copytree(kept, home_of(request.folder.resolve()) / ".cache"))
 
 
 def reach_of(request: BootRequest, cache: Path, *, network: bool) -> Reach:
     """What a sandboxed engine may reach: its pack, its libraries and its own folders."""
-    libraries = tuple(path.resolve() for path in (*request.libraries.values(), witness_library()))
+    pack = request.pack.resolve()
+    linked = [path.resolve() for path in pack.iterdir() if path.is_symlink()]  # an overlay's untouched files
+    named = [path.resolve() for path in (*request.libraries.values(), witness_library())]
+    tree = [request.tree.resolve()] if request.tree else []
     return Reach(
-        reads=(request.pack.resolve(), *dict.fromkeys(libraries)),
+        reads=tuple(dict.fromkeys([pack, *linked, *named, *tree])),
         writes=(home_of(request.folder.resolve()), cache),
         network=network,
         devices=devices(),
@@ -156,14 +160,19 @@ def reach_of(request: BootRequest, cache: Path, *, network: bool) -> Reach:
 
 def environment(request: BootRequest, cache: Path) -> dict[str, str]:
     """The manifest's environment (``{cache}`` is the engine's kept cache) and the witness's own variables."""
+    tree = {"PYTHONPATH": str(request.tree)} if request.tree else {}
     declared = {name: value.replace("{cache}", str(cache)) for name, value in request.manifest.environment.items()}
-    return declared | {
-        "CARVE_LIBRARIES": json.dumps({name: str(path) for name, path in request.libraries.items()}),
-        "CARVE_VARIANT": request.variant,
-        "CARVE_STRICT": str(request.planned.strict),
-        "CARVE_ALLOWED_DECLINES": json.dumps(list(request.allowed_declines)),
-        "CARVE_WITNESS_LIBRARY": str(witness_library()),
-    }
+    return (
+        declared
+        | tree
+        | {
+            "CARVE_LIBRARIES": json.dumps({name: str(path) for name, path in request.libraries.items()}),
+            "CARVE_VARIANT": request.variant,
+            "CARVE_STRICT": str(request.planned.strict),
+            "CARVE_ALLOWED_DECLINES": json.dumps(list(request.allowed_declines)),
+            "CARVE_WITNESS_LIBRARY": str(witness_library()),
+        }
+    )
 
 
 def label_of(resolved: dict[str, Any], engine: dict[str, str]) -> Label:

@@ -14,7 +14,6 @@ from pydantic import JsonValue
 
 from runner.material import perturbed
 from runner.model.evidence import Evidence
-from runner.paths import source_root
 from serve.adapters.reference import predicted_changes
 from serve.client.capture import Capture, record
 from serve.client.context import WindowContext
@@ -58,7 +57,7 @@ def perturbation(context: WindowContext) -> Evidence:
     """
     layers = sorted({row.layer for rank in context.boot.counters() for row in rank.witness if _routed(row.op)})
     simulated = context.boot.record.label == "simulated"
-    pack = None if simulated else source_root() / context.manifest.pack
+    pack = None if simulated else context.pack
     experts = context.integer("experts", 8) if pack is None else _routed_experts(pack)
 
     def chosen(rank: int) -> dict[str, Any]:

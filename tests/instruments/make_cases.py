@@ -32,6 +32,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "perturbation": cases_engine.shift("perturbation"),
     "ppl-decode": cases_likelihood.ppl_decode,
     "ppl-prefill": cases_likelihood.ppl_prefill,
+    "product": cases_engine.product,
     "resolved": cases_engine.resolved,
     "restore": cases_engine.restore,
     "speed": cases_streams.speed,
