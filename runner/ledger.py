@@ -30,6 +30,7 @@ from runner.digest import sha256_bytes, sha256_json
 from runner.errors import InputError, TrustError
 from runner.files import write_whole
 from runner.model.adoption import Observation
+from runner.model.challenge import Challenge
 from runner.model.report import ReportPredicate
 from runner.model.run import Intent
 from runner.model.statement import Predicate, SignedIntent
@@ -63,6 +64,10 @@ class Ledger:
     def oldest_first(self) -> list[Signed]:
         """Every statement that counts."""
         return sorted(self.entries.values(), key=lambda entry: (entry.at, entry.digest))
+
+    def challenge_of(self, seat: str) -> str | None:
+        """Digest of the seat's newest challenge: what its later reports cite."""
+        return next((entry.digest for entry, each in reversed(self.of(Challenge)) if each.seat == seat), None)
 
     def heads(self) -> tuple[str, ...]:
         """Digests that nothing names as a parent, sorted."""

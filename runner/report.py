@@ -114,6 +114,7 @@ def predicate(record: RunRecord, kept: Archive | None = None) -> ReportPredicate
         environment=record.environment,
         costs=record.costs,
         repeats=record.repeats,
+        challenge=record.challenge,
         craft=record.craft,
         evidence=_index(record, kept or Archive(b"", {})),
         record=pack(Measured(plan=record.plan, boots=record.boots, samples=record.samples)),

@@ -22,10 +22,16 @@ def single(value: float) -> float:
     return c_float(value).value
 
 
+ROUNDING = 1e-3
+"""How far rounding may lift the logprob of a token that is certain above nought."""
+
+
 def _finite(values: Sequence[float]) -> tuple[tuple[float, ...], str]:
     """The values in float32, or none and what is wrong."""
     found = tuple(single(value) for value in values)
-    return (found, "") if all(isfinite(value) for value in found) else ((), "a logprob is no finite number")
+    if not all(isfinite(value) for value in found):
+        return (), "a logprob is no finite number"
+    return (found, "") if all(value < ROUNDING for value in found) else ((), "a logprob above nought")
 
 
 def prompt_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[float, ...], str]:
