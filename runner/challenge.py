@@ -76,16 +76,29 @@ def escaped(tried: Sequence[Tried], exploits: Sequence[Exploit]) -> tuple[str, .
     )
 
 
+def concluded(honest: Honest, seat: str, tried: Sequence[Tried], heads: tuple[str, ...]) -> Challenge:
+    """The statement about exploits that were tried against one honest report."""
+    report = honest.statement["predicate"]
+    return Challenge(
+        created_at=now(),
+        parents=heads,
+        seat=seat,
+        label=report["seat"]["label"],
+        corpus=sha256_file(source_root() / CORPUS),
+        control=honest.digest,
+        graders=report["graders"],
+        tried=tuple(tried),
+    )
+
+
 def challenge(workspace: Path, seat: str, trust: Trust, key: PrivateKey, progress: Progress) -> tuple[Challenge, Path]:
     """Try all, sign, and add to the ledger; the statement and its file.
 
     Raises InputError where the seat has no passing report, and EvidenceError, with nothing signed, where an exploit got
     past what has to notice it.
     """
-    book = ledger.load(workspace, trust)
-    honest = load(control_of(workspace, seat, book), workspace, trust)
-    exploits = corpus()
-    tried = []
+    honest = load(control_of(workspace, seat, ledger.load(workspace, trust)), workspace, trust)
+    exploits, tried = corpus(), []
     for exploit in exploits:
         progress.begin(exploit.id, 1)
         tried.append(attempt(exploit, honest, seat, progress))
@@ -97,18 +110,8 @@ def challenge(workspace: Path, seat: str, trust: Trust, key: PrivateKey, progres
             found=", ".join(through),
             next_step="mend the gate; until then no report of this seat proves much",
         )
-    report = honest.statement["predicate"]
-    statement = Challenge(
-        created_at=now(),
-        parents=ledger.load(workspace, trust).heads(),
-        seat=seat,
-        label=report["seat"]["label"],
-        corpus=sha256_file(source_root() / CORPUS),
-        control=honest.digest,
-        graders=report["graders"],
-        tried=tuple(tried),
-    )
+    statement = concluded(honest, seat, tried, ledger.load(workspace, trust).heads())
     return statement, ledger.append(workspace, LEDGER, sign(statement, {"report": honest.digest}, key))
 
 
-__all__ = ["attempt", "challenge", "control_of", "escaped"]
+__all__ = ["attempt", "challenge", "concluded", "control_of", "escaped"]

@@ -12,8 +12,10 @@ from typing import Any
 from pydantic import JsonValue
 
 from runner.boots import new_record
+from runner.digest import sha256_file
 from runner.errors import InputError, SeatError
 from runner.model.boot import Label, Sandbox
+from runner.model.product import PROVENANCE
 from runner.paths import cache_home
 from runner.sandbox import TEMPORARY, Reach, available, confined, devices
 from serve.adapters.booted import BootedEngine
@@ -99,8 +101,7 @@ def arguments_of(request: BootRequest) -> dict[str, JsonValue]:
 
 def requested(request: BootRequest) -> dict[str, JsonValue]:
     """What the live engine's configuration is compared with."""
-    own: dict[str, JsonValue] = {"variant": request.variant, "strict": request.planned.strict}
-    return arguments_of(request) | own | ({"model": str(request.pack)} if request.planned.product else {})
+    return arguments_of(request) | {"variant": request.variant, "strict": request.planned.strict}
 
 
 def link_pack(request: BootRequest) -> None:
@@ -135,9 +136,11 @@ def flags(arguments: dict[str, JsonValue]) -> list[str]:
 
 
 def engine_cache(request: BootRequest, sandbox: Sandbox) -> Path:
-    """What the engine keeps between boots; code of a candidate in a sandbox gets a copy, so that it can leave nothing
-    there for the boots after it."""
-    kept = cache_home() / "engine"
+    """What the engine keeps between boots. Patched code never finds what unpatched code compiled: a tree has a cache of
+    its own. Code of a candidate in a sandbox gets a copy, so that it can leave nothing there for the boots after it.
+    """
+    patched = f"-{sha256_file(request.tree / PROVENANCE)[:16]}" if request.tree else ""
+    kept = cache_home() / f"engine{patched}"
     kept.mkdir(parents=True, exist_ok=True)
     if sandbox.tool == "none" or not (request.planned.libraries or request.tree):
         return kept
