@@ -1,8 +1,9 @@
 """Overlay against ``cp`` on a synthetic pack: ``python -m tests.benchmarks.overlay FOLDER [--gigabytes 8]``.
 
-Makes a pack of 40 files of which an overlay rewrites 6, then measures in one run, alternating: ``cp -r`` of the pack and
-a flush to disk, one hashing pass over the same bytes, and the overlay itself in a process of its own. The line to hold
-is 1.3 times the first two together, and a peak of 512 MB. Needs three times the pack's size in FOLDER, which it empties.
+Makes a pack of 40 files of which an overlay rewrites 6, then measures in one run, alternating: ``cp -r`` of the pack
+and a flush to disk, one hashing pass over the same bytes, and the overlay itself in a process of its own. The line to
+hold is 1.3 times the first two together, and a peak of 512 MB. Needs three times the pack's size in FOLDER, which it
+removes at the end.
 """
 
 from __future__ import annotations

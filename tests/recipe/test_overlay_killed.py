@@ -62,7 +62,7 @@ except StateError as error:
 """
 
 
-@pytest.mark.parametrize("limit", [0, 5_000, 300_000])
+@pytest.mark.parametrize("limit", [0, 5_000, 120_000])
 def test_a_disk_that_takes_no_more_is_told_and_the_work_goes_on(
     limit: int, packs: tuple[Path, Path], tmp_path: Path
 ) -> None:
