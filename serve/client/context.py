@@ -30,10 +30,10 @@ class WindowContext:
     """Switched on while the window is open; for a ``drawn`` arm the workflow has resolved it."""
     pack: Path
     """Folder of the pack that this boot serves."""
-    verify: Callable[[], Verified] | None = None
-    """Compares a recipe's product with its order; None where there is none."""
     drawn: dict[str, JsonValue] = field(default_factory=dict)
     """Filled as material is taken: which documents of each language's pool, for ``runner.material``."""
+    verify: Callable[[], Verified] | None = None
+    """Compares a recipe's product with its order; None where there is none."""
 
     @property
     def material_label(self) -> str:
