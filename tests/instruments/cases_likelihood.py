@@ -310,7 +310,7 @@ def sensitivity() -> list[Case]:
         return [evidence(planned, facts=facts | changes, material=texts("en-1", "ja-1"))]
 
     def layers(**changes: Any) -> dict[str, Any]:
-        return facts["layers"] | changes
+        return {**facts["layers"], **changes}
 
     hole = {"loss": {"en-1": "1.53"}, "kl": {"en-1": "0.02", "ja-1": "0.04"}}
     endless = {"loss": {"en-1": "1.53", "ja-1": "nan"}, "kl": {"en-1": "0.02", "ja-1": "inf"}}
