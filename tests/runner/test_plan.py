@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,16 @@ def test_a_good_candidate_rarely_fails_for_no_reason() -> None:
     found = odds(plan, file.order, load_manifest("cpu-mini"))
     assert sum(one.false_fail for one in found) <= 0.01
     assert all(one.false_pass <= 0.05 for one in found)
+
+
+def test_the_chances_of_gates_over_documents_and_needles_are_counted() -> None:
+    file, plan = planned(source_root() / "orders" / "fake-lna2.yaml")
+    assert isinstance(file.order, KernelOrder)
+    found = {one.gate: one.false_pass for one in odds(plan, file.order, load_manifest("fake"))}
+    beyond = sum(math.comb(20, count) for count in range(15, 21)) / 2**20
+    assert found["kld"] == found["ppl-decode"] == pytest.approx(beyond), "the 15th of 20 documents is the worst end"
+    assert found["needle"] == pytest.approx(0.8**3)
+    assert found["resolved"] == 0
 
 
 WRONG = [
