@@ -91,6 +91,8 @@ def _tool() -> str:
 
 def _options(reach: Reach) -> list[str]:
     visible = [*_python(), *(source_root() / name for name in _CODE), *reach.reads]
+    hidden = [*_hidden(visible)]
+    named = [path for path in reach.reads if any(path.is_relative_to(folder) for folder in hidden)]
     written = [*map(str, reach.writes), *((TEMPORARY,) if reach.temporary else ())]
     return [
         *_PROCESSES,
@@ -100,8 +102,8 @@ def _options(reach: Reach) -> list[str]:
         *(word for path in _SYSTEM for word in _system(Path(path))),
         *_mounts("--ro-bind-try", _SETTINGS),
         *_mounts("--ro-bind", visible),
-        *(word for path in _hidden(visible) for word in ("--tmpfs", str(path))),
-        *_mounts("--ro-bind", reach.reads),  # also where it lies in something hidden, as a built library in the cache
+        *(word for path in hidden for word in ("--tmpfs", str(path))),
+        *_mounts("--ro-bind", named),  # what lies in something hidden is seen all the same, as a library in the cache
         *_mounts("--dev-bind", reach.devices),
         *_mounts("--bind", written),
     ]

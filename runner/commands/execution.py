@@ -1,4 +1,4 @@
-"""The run itself: build, execute, status, and seats."""
+"""The run itself: build, execute, and seats."""
 
 from __future__ import annotations
 
@@ -51,15 +51,6 @@ def execute(
     value, text = summary(run, code)
     answer(value, text, as_json=as_json)
     return code
-
-
-def status(as_json: AsJson = False) -> None:
-    """Runs of this user and where each one stands."""
-    from runner.session import runs
-
-    found = runs()
-    text = "\n".join(f"{one['run']}  {one['order']}  {one['state']}" for one in found) or "no runs"
-    answer(found, text, as_json=as_json)
 
 
 def challenge(
@@ -129,6 +120,6 @@ def seat_readback(name: SeatName, as_json: AsJson = False) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add these commands."""
-    for command in (build, execute, status, challenge):
+    for command in (build, execute, challenge):
         app.command()(command)
     app.add_typer(seat, name="seat")
