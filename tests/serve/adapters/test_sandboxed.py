@@ -18,7 +18,7 @@ import pytest
 from runner.sandbox import TEMPORARY, Reach, available, confined
 from serve.adapters.supervisor import Supervised, home_of
 from serve.adapters.watchdog import descendants
-from serve.connection import client_of, socket_url
+from serve.connection import client_of, listens, socket_url
 
 SERVER = """
 import signal, socketserver, sys, threading
@@ -69,6 +69,13 @@ def running(tmp_path: Path) -> Iterator[Supervised]:
 def test_a_client_outside_reaches_a_server_without_a_network(running: Supervised) -> None:
     with client_of(socket_url(running.temporary / "engine.sock"), 5.0) as client:
         assert client.get("/health").text == "ok"
+
+
+def test_a_socket_that_is_not_there_is_an_error_and_leaves_nothing_open(tmp_path: Path) -> None:
+    url = socket_url(tmp_path / "engine.sock")
+    assert not listens(url)
+    with client_of(url, 5.0) as client, pytest.raises(httpx.ConnectError, match="nothing listens"):
+        client.get("/health")
 
 
 def test_the_command_itself_is_told_to_stop(running: Supervised) -> None:
