@@ -121,7 +121,8 @@ def _system(path: Path) -> list[str]:
 
 def _python() -> Iterator[Path]:
     """This interpreter and where it imports packages from; never a folder it was merely started in."""
-    yield from dict.fromkeys((Path(sys.base_prefix).resolve(), Path(sys.prefix).resolve()))
+    own = (Path(sys.base_prefix), Path(sys.prefix))
+    yield from dict.fromkeys((*own, *(path.resolve() for path in own)))  # links to it are followed by their old names
     for entry in sys.path:
         path = Path(entry)
         if path.is_dir() and re.fullmatch("(site|dist)-packages", path.name) and not path.is_relative_to(sys.prefix):
