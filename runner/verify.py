@@ -112,9 +112,15 @@ def _check_subjects(signed: Signed, report: ReportPredicate, intent: SignedInten
     promised = {**intent.candidate, **plan.subjects, "order": report.order.digest, "plan": report.plan.digest}
     for name, digest in promised.items():
         _same(f"another {name} than was planned", digest, signed.subjects.get(name, "nothing"), signed.where)
-    history = signed.raw["craft"]
-    told = None if history is None else sha256_json(history)
+    told = None if report.craft is None else sha256_json(report.craft.model_dump(mode="json"))
     _same("the history of attempts was changed", signed.subjects.get("craft.history"), told, signed.where)
+
+
+def _check_challenge(report: ReportPredicate, workspace: Path | None, where: str) -> None:
+    """A challenge that the report cites is in the ledger."""
+    if report.challenge is not None and workspace is not None:
+        path = workspace / LEDGER / (report.challenge + SUFFIX)
+        _same("the challenge that the report cites is missing", True, path.is_file(), f"{where}, {path}")
 
 
 def _check_boots(report: ReportPredicate, measured: Measured, where: str) -> None:
@@ -191,6 +197,7 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
     intent = _intent(report, folder, workspace, trust).of(SignedIntent)
     _check_sealed(report, intent, measured.plan, raw["plan"], where)
     _check_subjects(signed, report, intent, measured.plan)
+    _check_challenge(report, workspace, where)
     check_samples(report, measured, where)
     _check_boots(report, measured, where)
     _check_verdicts(report, measured, where)

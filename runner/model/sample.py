@@ -33,6 +33,12 @@ class StreamMeasure(Record):
     inter_token_ns: tuple[int, int, int]
     """p50, p95 and p99 of the time between tokens."""
     finish_reason: str
+    events: int = 0
+    """Events that carried tokens: with speculation, or a parser in between, one event carries several."""
+    first_tokens: int = 1
+    """Tokens of the first such event; no time between events belongs to them."""
+    output_digest: Digest | None = None
+    """SHA-256 of the generated ids: another text is another workload where a draft model speculates."""
 
 
 class SpeedMeasure(Record):

@@ -15,10 +15,20 @@ from runner.model.order.contract import Contract, Design, ReportDuties, Required
 from runner.model.order.facts import Deliverable, Fact, OrderInput, Reading, Ruling
 from runner.model.order.intent import Capability, Constraints, Intent, People, Scope
 from runner.model.order.judgement import GateRequest, KillLine, Primary
+from runner.model.order.outcome import Outcome
 from runner.model.order.overlay import Overlay
 from runner.model.order.patch import Patching
+from runner.model.order.roofline import Floor
 from runner.model.scalars import Line, Whole
 from runner.yaml_strict import parse, read
+
+
+class Addition(Record):
+    """A field that an earlier form of the order did not have."""
+
+    field: Line
+    """Path with dots, list entries by number or name: ``primary.pairs``."""
+    why: Line
 
 
 class WorkOrder(Record):
@@ -33,10 +43,14 @@ class WorkOrder(Record):
     date: Line
     supersedes: Slug | None = None
     archived_as: Line | None = None
+    """Where the earlier form can be read."""
+    added: tuple[Addition, ...] = ()
+    """What was added to the earlier form."""
     people: People
     intent: Intent
     facts: tuple[Fact, ...] = ()
     rulings: tuple[Ruling, ...] = ()
+    floors: tuple[Floor, ...] = ()
     inputs: tuple[OrderInput, ...] = ()
     contract: Contract | None = None
     design: Design | None = None
@@ -50,6 +64,8 @@ class WorkOrder(Record):
     reading: tuple[Reading, ...] = ()
     capability: tuple[Capability, ...] = ()
     restore: Restore | None = None
+    result: Outcome | None = None
+    """What came of it when it was carried out by hand."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
@@ -57,6 +73,7 @@ class WorkOrder(Record):
             ("gate", [gate.name for gate in self.gates]),
             ("fact", [fact.id for fact in self.facts]),
             ("kill line", [line.gate for line in self.kill_lines]),
+            ("floor", [floor.id for floor in self.floors]),
         ):
             for name in names:
                 if names.count(name) > 1:
@@ -65,6 +82,9 @@ class WorkOrder(Record):
         for line in self.kill_lines:
             if line.gate not in named:
                 raise ValueError(f"kill line on {line.gate!r}, which is no gate of this order")
+        for outcome in self.result.gates if self.result else ():
+            if outcome.gate not in named:
+                raise ValueError(f"result of {outcome.gate!r}, which is no gate of this order")
         return self
 
 

@@ -60,7 +60,7 @@ def test_two_failed_attempts_and_one_that_passes_are_in_the_signed_report(
     assert one.judged and one.judged.refused["kld"] is Status.FAIL
     assert [finding.kind for finding in two.findings] == ["outside-allowed"]
     assert (three.commit, three.tree) == (third.commit, signed.subjects["candidate.tree"])
-    assert signed.subjects["craft.history"] == sha256_json(signed.raw["craft"])
+    assert signed.subjects["craft.history"] == sha256_json(report.craft.model_dump(mode="json"))
     assert "runner/gates/speed.py" in (folder / "report.md").read_text()
     with pytest.raises(StateError, match="finished"):
         dispatch(kit.given())
@@ -207,6 +207,16 @@ def test_an_agent_that_asks_nobody_needs_a_sandbox_and_a_reason_for_the_network(
     assert isinstance(made, Attempt)
     assert made.deviations[0] == "network open: its model is far away"
     assert "bubblewrap is missing" in made.deviations[1]
+
+
+def test_nothing_hidden_is_made_readable(kit: Kit) -> None:
+    kit.crew("honest")
+    crew = kit.workspace / "orders" / "people" / "craftspeople.yaml"
+    text = crew.read_text()
+    for folder in (kit.checkout, kit.checkout / "kernels", kit.workspace.parent):
+        crew.write_text(text.replace("readable: [", f"readable: [{folder}, "))
+        with pytest.raises(InputError, match="has to stay hidden"):
+            dispatch(kit.given())
 
 
 def test_the_order_names_who_may_work(kit: Kit) -> None:
