@@ -38,8 +38,8 @@ def _value(node: ast.expr, names: Mapping[str, Decimal]) -> Number:
         case ast.Name(id=name):
             if name not in names:
                 raise ValueError(f"no fact {name.replace('_', '-')!r} with a value")
-            figure = names[name]
-            return int(figure) if figure == figure.to_integral_value() else float(figure)
+            known = names[name]
+            return int(known) if known == known.to_integral_value() else float(known)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, names)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):

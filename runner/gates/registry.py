@@ -25,6 +25,7 @@ from runner.gates import (
     product,
     resolved,
     restore,
+    sensitivity,
     speed,
     watermark,
 )
@@ -47,6 +48,7 @@ _GATES: tuple[Gate, ...] = (
     needle,
     kv_window,
     finish,
+    sensitivity,
     restore,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 from pathlib import Path
 
-from runner.errors import InputError
+from runner.errors import InputError, SeatError
 from runner.model.plan import PlannedBoot
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
@@ -37,10 +37,15 @@ def load_manifest(name: str) -> SeatManifest:
     return manifest
 
 
+def has_adapter(name: str) -> bool:
+    """Whether this checkout can start engines in that way."""
+    return name in _ADAPTERS
+
+
 def seat_of(manifest: SeatManifest, planned: PlannedBoot) -> Seat:
-    """The adapter for one planned boot; a desk boot has no engine. Raises InputError for one not written yet."""
+    """The adapter for one planned boot; a desk boot has no engine. Raises SeatError for one not written yet."""
     name = "desk" if planned.role == "desk" else manifest.adapter
-    if name not in _ADAPTERS:
-        raise InputError("no adapter for this seat yet", where=manifest.name, expected=", ".join(_ADAPTERS), found=name)
+    if not has_adapter(name):
+        raise SeatError("no adapter for this seat yet", where=manifest.name, expected=", ".join(_ADAPTERS), found=name)
     seat: Seat = pkgutil.resolve_name(_ADAPTERS[name])()
     return seat

@@ -22,6 +22,7 @@ from serve.instruments import (
     product,
     resolved,
     restore,
+    sensitivity,
     speed,
     watermark,
 )
@@ -43,6 +44,7 @@ _INSTRUMENTS: tuple[Instrument, ...] = (
     product,
     resolved,
     restore,
+    sensitivity,
     speed,
     watermark,
 )

@@ -35,6 +35,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "product": cases_engine.product,
     "resolved": cases_engine.resolved,
     "restore": cases_engine.restore,
+    "sensitivity": cases_likelihood.sensitivity,
     "speed": cases_streams.speed,
     "watermark": cases_engine.shift("watermark"),
 }
