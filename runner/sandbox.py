@@ -90,7 +90,7 @@ def _tool() -> str:
 
 
 def _options(reach: Reach) -> list[str]:
-    visible = [*_python(), *(source_root() / name for name in _CODE), *reach.reads]
+    visible = [*python_folders(), *(source_root() / name for name in _CODE), *reach.reads]
     hidden = [*_hidden(visible)]
     named = [path for path in reach.reads if any(path.is_relative_to(folder) for folder in hidden)]
     written = [*map(str, reach.writes), *((TEMPORARY,) if reach.temporary else ())]
@@ -119,7 +119,7 @@ def _system(path: Path) -> list[str]:
     return ["--ro-bind-try", str(path), str(path)]
 
 
-def _python() -> Iterator[Path]:
+def python_folders() -> Iterator[Path]:
     """This interpreter and where it imports packages from; never a folder it was merely started in."""
     own = (Path(sys.base_prefix), Path(sys.prefix))
     yield from dict.fromkeys((*own, *(path.resolve() for path in own)))  # links to it are followed by their old names
@@ -136,4 +136,4 @@ def _hidden(visible: Iterable[Path]) -> Iterator[Path]:
             yield path
 
 
-__all__ = ["TEMPORARY", "Reach", "available", "confined", "devices"]
+__all__ = ["TEMPORARY", "Reach", "available", "confined", "devices", "python_folders"]
