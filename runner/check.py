@@ -24,6 +24,7 @@ from runner.model.order import (
     Primary,
     RecipeOrder,
     RunnableOrder,
+    SurveyOrder,
     Target,
     WorkOrder,
     load_order,
@@ -75,7 +76,7 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
     return (
         *sound,
         *_target(order.target, manifest),
-        *(_primary(order, manifest) if isinstance(order, KernelOrder | GateOrder) else _product(order)),
+        *_kind(order, manifest),
         *_gates(order, manifest),
         *_candidate(order),
     )
@@ -139,6 +140,21 @@ def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:
             ("intent", "expected_gain", "high"),
             f"a gain of {gain.high} lies inside the margin {primary.margin} (natural-log ratio): it cannot be decided",
         )
+
+
+def _kind(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
+    """What only this kind of order has to have."""
+    if isinstance(order, SurveyOrder):
+        return _survey(order)
+    return _product(order) if isinstance(order, RecipeOrder) else _primary(order, manifest)
+
+
+def _survey(order: SurveyOrder) -> Iterator[Fault]:
+    for index, request in enumerate(order.gates):
+        if request.name != "claims":
+            yield Fault(("gates", index, "name"), f"gate {request.name} needs a seat; a survey has gate claims alone")
+    if order.gates and not any(fact.probe for fact in order.facts if fact.status == "standing"):
+        yield Fault(("facts",), "no standing fact has a probe: there is nothing that gate claims could look at")
 
 
 def _product(order: RecipeOrder) -> Iterator[Fault]:

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from runner.digest import sha256_json
 from runner.errors import InputError
 from runner.gates.registry import gate
-from runner.model.order import GateRequest, RunnableOrder, WorkOrder, load_order
+from runner.model.order import GateRequest, RunnableOrder, SurveyOrder, WorkOrder, load_order
 from runner.model.order.contract import Contract
 from runner.model.order.text import line_of
 from runner.model.seat import SeatManifest
@@ -36,7 +36,7 @@ def brief_of(path: Path, seat: str = "", language: str = "en") -> str:
         raise InputError("no brief in this language", expected=", ".join(LANGUAGES), found=language)
     file = load_order(path)
     order = file.order
-    target = getattr(order, "target", None)
+    target = None if isinstance(order, SurveyOrder) else getattr(order, "target", None)
     name = seat or (target.seat if target else "")
     manifest = load_manifest(name) if name else None
     return (

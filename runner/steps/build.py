@@ -13,7 +13,7 @@ from runner.brief.render import brief_of
 from runner.craft.candidate import laid_over, taken, toy
 from runner.craft.candidate import subjects as candidate_subjects
 from runner.digest import sha256_bytes, sha256_file, sha256_package, sha256_tree
-from runner.model.order import KernelOrder, WorkOrder
+from runner.model.order import KernelOrder, SurveyOrder, WorkOrder
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS
@@ -31,6 +31,8 @@ IN_THE_ENGINE = ("plugin", "witness")
 
 def build(run: Run) -> Run:
     """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words."""
+    if isinstance(run.order.order, SurveyOrder):
+        return replace(run, built=replace(run.built, subjects=subjects_of({})))
     native = run.manifest.adapter != "fake"
     frozen = candidate_libraries(run, native=native)
     others = tuple(name for name in wanted(run.order.order) if name not in frozen)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from runner.errors import InputError
 from runner.model.evidence import Evidence
 from serve.client.context import WindowContext
-from serve.client.desk import pack, parity, product
+from serve.client.desk import claims, pack, parity, product
 from serve.client.engaged import engaged
 from serve.client.forced import kld, ppl_decode
 from serve.client.kv import kv_window
@@ -34,6 +34,7 @@ _DRIVERS: dict[str, Driver] = {
     "ppl-decode": ppl_decode,
     "ppl-prefill": ppl_prefill,
     "product": product,
+    "claims": claims,
     "resolved": resolved,
     "speed": speed,
     "watermark": watermark,

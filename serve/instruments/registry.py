@@ -7,6 +7,7 @@ from pathlib import Path
 from runner.digest import sha256_tree
 from runner.errors import InputError
 from serve.instruments import (
+    claims,
     engaged,
     finish,
     kld,
@@ -41,6 +42,7 @@ _INSTRUMENTS: tuple[Instrument, ...] = (
     ppl_decode,
     ppl_prefill,
     product,
+    claims,
     resolved,
     restore,
     speed,

@@ -33,6 +33,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "ppl-decode": cases_likelihood.ppl_decode,
     "ppl-prefill": cases_likelihood.ppl_prefill,
     "product": cases_engine.product,
+    "claims": cases_engine.claims,
     "resolved": cases_engine.resolved,
     "restore": cases_engine.restore,
     "speed": cases_streams.speed,
