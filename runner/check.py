@@ -31,7 +31,7 @@ from runner.model.order import (
 )
 from runner.model.seat import SeatManifest
 from runner.plan_parameters import sealed_parameters
-from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY
+from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY, NEEDS_PRODUCT
 from runner.stats import supports
 from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
@@ -185,8 +185,9 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
             yield Fault(
                 (*path, "name"), f"gate {request.name} is about a native library, a {order.kind} order has none"
             )
-        if isinstance(order, KernelOrder) and request.name == "product":
-            yield Fault((*path, "name"), "gate product is about what a recipe made, a kernel order makes nothing")
+        if isinstance(order, KernelOrder) and request.name in NEEDS_PRODUCT:
+            about = f"gate {request.name} is about what a recipe made, a kernel order makes nothing"
+            yield Fault((*path, "name"), about)
         try:
             known.Parameters.model_validate(sealed_parameters(order, manifest, request))
         except ValidationError as error:

@@ -209,6 +209,12 @@ def _product(layout: Layout, request: GateRequest) -> Made:
     return Made((layout.window("product", DESK, "product@1", "none", {}, seconds=seconds),))
 
 
+def _sensitivity(layout: Layout, request: GateRequest) -> Made:
+    seconds = amount(request, "window_seconds", 45)
+    arguments = _documents(request, 128)
+    return Made((layout.window("sensitivity", DESK, "sensitivity@1", "none", arguments, seconds=seconds),))
+
+
 def _restore(layout: Layout, request: GateRequest) -> Made:
     return Made((layout.window("restore", DESK, "restore@1", "none", {}, seconds=1),))
 
@@ -230,6 +236,7 @@ MAKERS: dict[str, Maker] = {
     "pack": _pack,
     "product": _product,
     "claims": _claims,
+    "sensitivity": _sensitivity,
     "resolved": _resolved,
     "engaged": _engaged,
     "parity": _parity,
@@ -250,5 +257,8 @@ MAKERS: dict[str, Maker] = {
 NEEDS_LIBRARY = frozenset({"engaged", "parity", "watermark", "knock-out", "speed"})
 """Gates about a native candidate, which a recipe's product is not; ``speed`` pairs variants inside a boot."""
 
-NEEDS_CANDIDATE = (NEEDS_LIBRARY - {"speed"}) | {"kld", "perturbation", "product"}
+NEEDS_PRODUCT = frozenset({"product", "sensitivity"})
+"""Gates about what a recipe made."""
+
+NEEDS_CANDIDATE = (NEEDS_LIBRARY - {"speed"}) | NEEDS_PRODUCT | {"kld", "perturbation"}
 """Gates that say nothing where there is no candidate."""

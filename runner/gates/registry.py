@@ -26,6 +26,7 @@ from runner.gates import (
     product,
     resolved,
     restore,
+    sensitivity,
     speed,
     watermark,
 )
@@ -49,6 +50,7 @@ _GATES: tuple[Gate, ...] = (
     needle,
     kv_window,
     finish,
+    sensitivity,
     restore,
 )
 

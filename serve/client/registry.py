@@ -15,6 +15,7 @@ from serve.client.needle import needles
 from serve.client.prompt_logprobs import ppl_prefill
 from serve.client.refusal import knock_out_decline
 from serve.client.resolved import resolved
+from serve.client.sensitivity import sensitivity
 from serve.client.shift import knock_out_zero, perturbation, watermark
 from serve.client.stream import finish, speed
 
@@ -36,6 +37,7 @@ _DRIVERS: dict[str, Driver] = {
     "product": product,
     "claims": claims,
     "resolved": resolved,
+    "sensitivity": sensitivity,
     "speed": speed,
     "watermark": watermark,
 }

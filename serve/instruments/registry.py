@@ -23,6 +23,7 @@ from serve.instruments import (
     product,
     resolved,
     restore,
+    sensitivity,
     speed,
     watermark,
 )
@@ -45,6 +46,7 @@ _INSTRUMENTS: tuple[Instrument, ...] = (
     claims,
     resolved,
     restore,
+    sensitivity,
     speed,
     watermark,
 )

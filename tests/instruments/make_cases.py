@@ -36,6 +36,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "claims": cases_engine.claims,
     "resolved": cases_engine.resolved,
     "restore": cases_engine.restore,
+    "sensitivity": cases_likelihood.sensitivity,
     "speed": cases_streams.speed,
     "watermark": cases_engine.shift("watermark"),
 }

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from runner.digest import sha256_bytes
 from runner.model.base import Record, Slug
+from runner.model.order.bake import Bake
 from runner.model.order.candidate import Candidate, Target
 from runner.model.order.contract import Contract, Design, ReportDuties, RequiredTests, Restore
 from runner.model.order.facts import Deliverable, Fact, OrderInput, Reading, Ruling
@@ -16,8 +17,9 @@ from runner.model.order.intent import Capability, Constraints, Intent, People, S
 from runner.model.order.judgement import GateRequest, KillLine, Primary
 from runner.model.order.outcome import Outcome
 from runner.model.order.overlay import Overlay
+from runner.model.order.patch import Patching
 from runner.model.order.roofline import Floor
-from runner.model.scalars import Free, Line, Whole
+from runner.model.scalars import Line, Whole
 from runner.yaml_strict import parse, read
 
 
@@ -109,8 +111,8 @@ class BakeOrder(WorkOrder):
 
     kind: Literal["bake"]
     target: Target | None = None
-    recipe: dict[str, Free] = {}
-    """Bits by module, calibration, codebook: typed by the bake step."""
+    recipe: Bake | None = None
+    """Absent in an order that is not to be run here."""
 
 
 class OverlayOrder(WorkOrder):
@@ -127,7 +129,8 @@ class PatchOrder(WorkOrder):
 
     kind: Literal["patch"]
     target: Target | None = None
-    recipe: dict[str, Free] = {}
+    recipe: Patching | None = None
+    """Absent in an order that is not to be run here."""
 
 
 class SurveyOrder(WorkOrder):
