@@ -32,6 +32,7 @@ from runner.model.order import (
 from runner.model.seat import SeatManifest
 from runner.plan_parameters import sealed_parameters
 from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY, NEEDS_PRODUCT
+from runner.probes import findings
 from runner.stats import supports
 from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
@@ -57,6 +58,16 @@ def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
     faults = check(order, _manifest(order, seat))
     placed = (PlacedFault(document.locate(fault.path), fault) for fault in faults)
     return tuple(sorted(placed, key=lambda one: (one.place.line, one.place.column)))
+
+
+def looked_at(path: Path) -> str:
+    """How many facts of an order without faults were derived again, in words; nothing where none has a probe."""
+    facts = load_order(path).order.facts
+    seen = [finding.agrees for finding in findings(facts)]
+    if not seen:
+        return ""
+    elsewhere = f", {seen.count(None)} not on this machine" if None in seen else ""
+    return f" ({seen.count(True)} of {len(facts)} facts derived again{elsewhere})"
 
 
 def _manifest(order: WorkOrder, seat: str) -> SeatManifest | None:
