@@ -11,6 +11,9 @@ from runner.model.seat import SeatManifest
 from runner.plan import primary_of
 from runner.stats import chances, sigma_of_half_width
 
+_EXACT = "exact on a deterministic seat: the same bytes give the same verdict"
+_NOT_EXACT = "as on a deterministic seat; how far this one moves by itself is unknown until an A/A order has run"
+
 
 @dataclass(frozen=True)
 class Odds:
@@ -34,7 +37,7 @@ def odds(plan: Plan, order: RunnableOrder, manifest: SeatManifest) -> tuple[Odds
 def _odds(gate: PlannedGate, order: RunnableOrder, manifest: SeatManifest) -> Odds:
     primary = primary_of(order)
     if gate.name != "speed" or primary is None:
-        return Odds(gate.name, 0.0, 0.0, 1.0, "exact on a deterministic seat: the same bytes give the same verdict")
+        return Odds(gate.name, 0.0, 0.0, 1.0, _NOT_EXACT if manifest.adapter in ("docker", "attach") else _EXACT)
     sigma = sigma_of_half_width(float(manifest.noise.a_a_half_width), primary.pairs)
     margin = float(primary.margin)
     if isinstance(order, GateOrder):
