@@ -16,6 +16,7 @@ from runner.steps.restore import restore
 from runner.steps.seal import seal
 from runner.steps.self_test import self_test
 from runner.steps.state import Run
+from runner.steps.travel import travel
 
 Step: TypeAlias = Callable[[Run], Run | int]
 
@@ -24,6 +25,7 @@ STEPS: tuple[Step, ...] = (
     build,
     seal,
     self_test,
+    travel,
     boots,
     restore,
     reduce,

@@ -13,6 +13,7 @@ from runner.errors import InputError
 from runner.gates import (
     engaged,
     finish,
+    kernel_speed,
     kld,
     knock_out,
     kv_window,
@@ -22,8 +23,10 @@ from runner.gates import (
     perturbation,
     ppl_decode,
     ppl_prefill,
+    pressure,
     resolved,
     restore,
+    sanitizer,
     speed,
     watermark,
 )
@@ -38,6 +41,9 @@ _GATES: tuple[Gate, ...] = (
     watermark,
     knock_out,
     parity,
+    kernel_speed,
+    pressure,
+    sanitizer,
     kld,
     ppl_prefill,
     ppl_decode,

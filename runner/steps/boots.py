@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.boots import new_record
+from runner.boots import label_of, new_record
 from runner.digest import canonical_json
 from runner.errors import SeatError
 from runner.files import write_whole
@@ -19,7 +19,6 @@ from runner.model.boot import BootRecord
 from runner.model.plan import PlannedBoot, PlannedWindow
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS
-from runner.report import label_of
 from runner.steps.evidence import closed_in, keep, set_aside
 from runner.steps.judge import struck
 from runner.steps.reduce import reduce, sample_of

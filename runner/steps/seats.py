@@ -16,8 +16,9 @@ SEATS = Path("serve/seats")
 _ADAPTERS = {
     "fake": "serve.adapters.fake:FakeSeat",
     "process": "serve.adapters.process:ProcessSeat",
-    "desk": "serve.adapters.desk:DeskSeat",
+    "desk": "serve.adapters.gpu_desk:GpuDeskSeat",
 }
+_PROCESSOR_DESK = "serve.adapters.desk:DeskSeat"
 """By name, loaded when used: an adapter may need an engine that is not installed."""
 
 
@@ -39,8 +40,9 @@ def load_manifest(name: str) -> SeatManifest:
 
 def seat_of(manifest: SeatManifest, planned: PlannedBoot) -> Seat:
     """The adapter for one planned boot; a desk boot has no engine. Raises InputError for one not written yet."""
-    name = "desk" if planned.role == "desk" else manifest.adapter
+    name = manifest.adapter
     if name not in _ADAPTERS:
         raise InputError("no adapter for this seat yet", where=manifest.name, expected=", ".join(_ADAPTERS), found=name)
-    seat: Seat = pkgutil.resolve_name(_ADAPTERS[name])()
+    beside = planned.role == "desk" and name != "desk"  # an engine's seat has a desk on the processor beside it
+    seat: Seat = pkgutil.resolve_name(_PROCESSOR_DESK if beside else _ADAPTERS[name])()
     return seat

@@ -19,17 +19,19 @@ from serve.adapters.supervisor import Supervised
 POLL_SECONDS = 0.05
 
 
-def run_job(module: str, request: Mapping[str, Any], *, timeout: float) -> Any:
+def run_job(
+    module: str, request: Mapping[str, Any], *, timeout: float, environment: Mapping[str, str] | None = None
+) -> Any:
     """``python -P -m <module> REQUEST.json ANSWER.json``: write the request, wait, read the answer.
 
-    Raises SeatError with the job's last words when it fails, and when ``timeout`` seconds pass.
+    ``environment`` is added to what every job gets. Raises SeatError with the job's last words when it fails, and when ``timeout`` seconds pass.
     """
     folder = Path(tempfile.mkdtemp(prefix="carve-job-"))
     try:
         asked, answered = folder / "request.json", folder / "answer.json"
         asked.write_text(json.dumps(request), encoding="utf-8")
         argv = [sys.executable, "-P", "-m", module, str(asked), str(answered)]
-        job = Supervised.start(argv, _environment(), folder, orphan=True)
+        job = Supervised.start(argv, _environment() | dict(environment or {}), folder, orphan=True)
         try:
             limit = time.monotonic() + timeout
             while (code := job.poll()) is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from runner.errors import InputError
 from runner.model.evidence import Evidence
 from serve.client.context import WindowContext
-from serve.client.desk import pack, parity
+from serve.client.desk import kernel_speed, pack, parity, pressure, sanitizer
 from serve.client.engaged import engaged
 from serve.client.forced import kld, ppl_decode
 from serve.client.kv import kv_window
@@ -23,6 +23,7 @@ Driver = Callable[[WindowContext], Evidence]
 _DRIVERS: dict[str, Driver] = {
     "engaged": engaged,
     "finish": finish,
+    "kernel-speed": kernel_speed,
     "kld": kld,
     "knock-out-decline": knock_out_decline,
     "knock-out-zero": knock_out_zero,
@@ -33,7 +34,9 @@ _DRIVERS: dict[str, Driver] = {
     "perturbation": perturbation,
     "ppl-decode": ppl_decode,
     "ppl-prefill": ppl_prefill,
+    "pressure": pressure,
     "resolved": resolved,
+    "sanitizer": sanitizer,
     "speed": speed,
     "watermark": watermark,
 }

@@ -9,6 +9,7 @@ from runner.errors import InputError
 from serve.instruments import (
     engaged,
     finish,
+    kernel_speed,
     kld,
     knock_out_decline,
     knock_out_zero,
@@ -19,8 +20,10 @@ from serve.instruments import (
     perturbation,
     ppl_decode,
     ppl_prefill,
+    pressure,
     resolved,
     restore,
+    sanitizer,
     speed,
     watermark,
 )
@@ -29,6 +32,7 @@ from serve.instruments.base import Instrument
 _INSTRUMENTS: tuple[Instrument, ...] = (
     engaged,
     finish,
+    kernel_speed,
     kld,
     knock_out_decline,
     knock_out_zero,
@@ -39,8 +43,10 @@ _INSTRUMENTS: tuple[Instrument, ...] = (
     perturbation,
     ppl_decode,
     ppl_prefill,
+    pressure,
     resolved,
     restore,
+    sanitizer,
     speed,
     watermark,
 )
