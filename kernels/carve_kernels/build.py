@@ -65,13 +65,13 @@ def build(name: str, folder: Path | None = None) -> Path:
         def compile_part(part: str) -> None:
             names = [f"-DCARVE_{macro}=carve_{name}_{part}" for macro, name in _FUNCTIONS.items() if part != "entry"]
             arguments = [*_COMMON, *_PARTS[part], *defines, *names, "-c", chosen.source, "-o", str(objects[part])]
-            _run([*compiler, *arguments], folder, chosen.source)
+            run_compiler([*compiler, *arguments], folder, chosen.source)
 
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             for _ in pool.map(compile_part, _PARTS):
                 pass
         finished = Path(temporary) / library.name
-        _run([*compiler, *_LINK, *map(str, objects.values()), "-o", str(finished)], folder, chosen.source)
+        run_compiler([*compiler, *_LINK, *map(str, objects.values()), "-o", str(finished)], folder, chosen.source)
         finished.replace(library)
     return library
 
@@ -99,7 +99,7 @@ def _digest(folder: Path, source: str, flags: list[str], compiler: list[str]) ->
             "files": {file.relative_to(folder).as_posix(): sha256_file(file) for file in files},
             "flags": flags,
             "parts": {part: list(part_flags) for part, part_flags in _PARTS.items()},
-            "compiler": _run([*compiler, "--version"], folder, source),
+            "compiler": run_compiler([*compiler, "--version"], folder, source).stdout,
         }
     )
 
@@ -116,7 +116,8 @@ def _compiler() -> list[str]:
     return words
 
 
-def _run(command: Sequence[str], folder: Path, source: str) -> str:
+def run_compiler(command: Sequence[str], folder: Path, source: str) -> subprocess.CompletedProcess[str]:
+    """Runs a compiler in ``folder``; InputError with its own words where it fails."""
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if result.returncode:
         raise InputError(
@@ -126,4 +127,4 @@ def _run(command: Sequence[str], folder: Path, source: str) -> str:
             found=result.stderr.strip() or f"exit {result.returncode}",
             next_step="correct the source; the compiler's own words are above",
         )
-    return result.stdout
+    return result

@@ -1,0 +1,40 @@
+"""The GPU variants by name: which source each is built from, and what part it plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from carve_kernels.registry import Role, Variant
+from runner.errors import InputError
+from runner.paths import source_root
+
+_WATERMARK, _NULL_DECODE, _PAIRED = "CARVE_WATERMARK", "CARVE_NULL_DECODE", "CARVE_PAIRED"
+
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant("lna2", Role.CANDIDATE, "cuda/lna2.cu", "tickets over chunks of experts, canonical weights"),
+        Variant("lna2-paired", Role.CANDIDATE, "cuda/lna2.cu", "lna2 with the half sum left to the accumulation", (_PAIRED,)),
+        Variant("lna2-watermark", Role.WATERMARK, "cuda/lna2.cu", "lna2 with an output 1 % too large", (_WATERMARK,)),
+        Variant(
+            "lna2-paired-watermark",
+            Role.WATERMARK,
+            "cuda/lna2.cu",
+            "lna2-paired with an output 1 % too large",
+            (_PAIRED, _WATERMARK),
+        ),
+        Variant("lna2-null-decode", Role.DESK, "cuda/lna2.cu", "the same loads, nothing decoded", (_NULL_DECODE,)),
+    )
+}
+
+
+def variant(name: str) -> Variant:
+    """The GPU variant called ``name``; InputError with the known names otherwise."""
+    if name not in VARIANTS:
+        raise InputError("no such GPU kernel variant", expected=", ".join(VARIANTS), found=name)
+    return VARIANTS[name]
+
+
+def sources_folder() -> Path:
+    """``kernels`` of the checkout this code runs from; sources are named below it."""
+    return source_root() / "kernels"
