@@ -1,7 +1,7 @@
 """A seat on another machine: the job that travels there, and the bundle that comes back.
 
-No key and no git go there, because candidate code runs there. The plan is sealed and the intent signed before the job is
-written; what comes back is evidence that only fits this plan, and it is judged and signed here.
+No key and no git go there, because candidate code runs there. The plan is sealed and the intent signed before the job
+is written; what comes back is evidence that only fits this plan, and it is judged and signed here.
 
     runs/<run>/job/          measure, job.json, order.yaml, plan.json, seed, libraries/, code/
     <job>/bundle/            bundle.json (run, plan, digest of every file), evidence.tar.xz
@@ -85,7 +85,9 @@ def take_in(run: Run, bundle: Path) -> None:
         data = (bundle / FILES).read_bytes()
         told, files = (names["run"], names["plan_digest"]), dict(names["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError("no bundle here", where=str(bundle), expected=f"{NAMES} and {FILES}", found=str(error)) from error
+        raise InputError(
+            "no bundle here", where=str(bundle), expected=f"{NAMES} and {FILES}", found=str(error)
+        ) from error
     if told != sealed:
         expected = f"run {sealed[0]}, plan {sealed[1]}"
         raise TrustError(

@@ -1,6 +1,7 @@
 """The measured part of a run on the seat's own machine: ``python3 -P -m runner.host JOB``.
 
-It runs the same step that measures everywhere else, and leaves an unsigned bundle. It needs no key, no git and no network.
+It runs the same step that measures everywhere else, and leaves an unsigned bundle. It needs no key, no git and no
+network.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Lines:
 
 
 def reopen(folder: Path) -> Run:
-    """The sealed run whose job lies in ``folder``. Raises TrustError where plan, libraries or graders are not the sealed."""
+    """The sealed run whose job lies in ``folder``. TrustError where plan, libraries or graders are not the sealed."""
     told = json.loads((folder / "job.json").read_bytes())
     plan = Plan.model_validate_json((folder / "plan.json").read_bytes())
     digest = plan_digest(plan)

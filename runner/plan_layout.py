@@ -32,7 +32,7 @@ WIDE = 65
 
 
 def desk_builds(variant: str) -> tuple[str, ...]:
-    """Libraries that a GPU desk needs for ``variant``: itself, wrong on purpose, without decoding, and the desk's own."""
+    """Libraries that a GPU desk needs for ``variant``: itself, wrong on purpose, without decoding; the desk's own."""
     return (variant, f"{variant}-watermark", f"{variant}-null-decode", "ceilings", "planted")
 
 

@@ -271,5 +271,7 @@ MAKERS: dict[str, Maker] = {
 }
 """By gate name."""
 
-NEEDS_CANDIDATE = frozenset({"engaged", "parity", "kernel-speed", "pressure", "sanitizer", "kld", "watermark", "perturbation", "knock-out"})
+NEEDS_CANDIDATE = frozenset(
+    {"engaged", "parity", "kernel-speed", "pressure", "sanitizer", "kld", "watermark", "perturbation", "knock-out"}
+)
 """Gates that say nothing where there is no candidate."""

@@ -92,13 +92,14 @@ def _faults(case: KernelSpeedCase, wanted: Parameters) -> list[str]:
         faults.append(f"the candidate was launched {case.launches} times and counted {case.counted}")
     if len(case.kernels) < 2:
         faults.append("no incumbent kernel ran")
-    for kernel in case.kernels:
-        if not len(kernel.cold_ns) == len(case.kernels[0].cold_ns) >= FEWEST or min(kernel.cold_ns) < 1:
-            faults.append(f"{kernel.name}: {len(kernel.cold_ns)} replays do not pair")
-    for kernel in case.kernels[1:]:
-        if float(kernel.relative_error) > float(wanted.incumbent_error):
-            faults.append(f"{kernel.name} is wrong by {kernel.relative_error}")
-    return faults
+    replays = len(case.kernels[0].cold_ns) if case.kernels else 0
+    faults += [
+        f"{kernel.name}: {len(kernel.cold_ns)} replays do not pair"
+        for kernel in case.kernels
+        if not len(kernel.cold_ns) == replays >= FEWEST or min(kernel.cold_ns) < 1
+    ]
+    wrong = [kernel for kernel in case.kernels[1:] if float(kernel.relative_error) > float(wanted.incumbent_error)]
+    return faults + [f"{kernel.name} is wrong by {kernel.relative_error}" for kernel in wrong]
 
 
 def _yardstick(cases: list[KernelSpeedCase], wanted: Parameters) -> list[str]:
@@ -122,7 +123,9 @@ def _against(cases: list[KernelSpeedCase], target: Target) -> tuple[list[str], l
     best = min(median(kernel.cold_ns) for case in cases for kernel in case.kernels[1:]) / 1e3
     return failures, [
         figure(f"{name} ratio, low", min(lows), limit=f">= {target.ratio}"),
-        figure(f"{name} candidate", slowest, unit="µs", limit=f"<= {target.microseconds}" if target.microseconds else ""),
+        figure(
+            f"{name} candidate", slowest, unit="µs", limit=f"<= {target.microseconds}" if target.microseconds else ""
+        ),
         figure(f"{name} best incumbent", best, unit="µs"),
     ]
 

@@ -60,6 +60,9 @@ def _faults(case: PressureCase, wanted: Parameters) -> list[str]:
         (bool(case.full_ns) and bool(case.null_ns), "no replay was timed"),
         (case.byte_floor_ns > 0 and case.decode_floor_ns > 0, "the card's ceilings were not measured"),
         (float(case.full_error) <= float(wanted.relative_error), f"the full build is wrong by {case.full_error}"),
-        (float(case.null_error) >= float(wanted.null_error), f"the null build is right to {case.null_error}: it decodes"),
+        (
+            float(case.null_error) >= float(wanted.null_error),
+            f"the null build is right to {case.null_error}: it decodes",
+        ),
     )
     return [f"{case.id}: {message}" for held, message in checks if not held]

@@ -24,7 +24,8 @@ def run_job(
 ) -> Any:
     """``python -P -m <module> REQUEST.json ANSWER.json``: write the request, wait, read the answer.
 
-    ``environment`` is added to what every job gets. Raises SeatError with the job's last words when it fails, and when ``timeout`` seconds pass.
+    ``environment`` is added to what every job gets. Raises SeatError with the job's last words when it
+    fails, and when ``timeout`` seconds pass.
     """
     folder = Path(tempfile.mkdtemp(prefix="carve-job-"))
     try:

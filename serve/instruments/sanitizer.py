@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
-from runner.model.sample import SanitizerMeasure, Sample
+from runner.model.sample import Sample, SanitizerMeasure
 from serve.instruments.answers import whole
 from serve.instruments.base import sample
 

@@ -59,7 +59,7 @@ class _Call(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Part:
-    """One linear on the device: ``trellis`` int16 ``[in/16, out/16, 16 K]``, ``suh`` half ``[in]``, ``svh`` half ``[out]``."""
+    """One linear on the device: ``trellis`` int16 ``[in/16, out/16, 16 K]``, halves ``suh [in]`` and ``svh [out]``."""
 
     trellis: torch.Tensor
     suh: torch.Tensor
@@ -71,7 +71,9 @@ class Part:
         if self.trellis.dtype != torch.int16 or self.suh.dtype != torch.float16 or self.svh.dtype != torch.float16:
             raise InputError("a part has the wrong types", expected="int16, half, half", found=str(self.trellis.dtype))
         if self.trellis.dim() != 3 or words % 16 or shapes != ((16 * tiles[0],), (16 * tiles[1],)):
-            raise InputError("a part's tensors disagree", expected=f"trellis {tuple(self.trellis.shape)}", found=str(shapes))
+            raise InputError(
+                "a part's tensors disagree", expected=f"trellis {tuple(self.trellis.shape)}", found=str(shapes)
+            )
         if not all(one.is_cuda and one.is_contiguous() for one in (self.trellis, self.suh, self.svh)):
             raise InputError("a part is not contiguous on a GPU", found=str(self.trellis.device))
 
@@ -108,7 +110,9 @@ class DenseLibrary:
         status = self._native.carve_dense_forward(ctypes.byref(call))
         if status >= len(_DECLINES):
             what = "the call contradicts itself" if status == _BAD_CALL else "the CUDA runtime refused the launch"
-            raise InputError(what, where=str(self.path), expected="a carve_dense_call as abi_dense.h has it", found=str(status))
+            raise InputError(
+                what, where=str(self.path), expected="a carve_dense_call as abi_dense.h has it", found=str(status)
+            )
         return _DECLINES[status]
 
 
@@ -132,23 +136,29 @@ class DenseGroup:
     ) -> None:
         kinds = {(part.in_features, part.bits) for part in parts}
         if not 1 <= len(parts) <= PARTS or len(kinds) != 1:
-            raise InputError("no group", expected=f"1 to {PARTS} parts of one width and K", found=f"{len(parts)}: {kinds}")
+            raise InputError(
+                "no group", expected=f"1 to {PARTS} parts of one width and K", found=f"{len(parts)}: {kinds}"
+            )
         self.library, self.parts, self.codebook, self.counters = library, tuple(parts), codebook, counters
         self.in_features, self.bits = next(iter(kinds))
         self._out_features = sum(part.out_features for part in parts)
         self._scratch: dict[int, torch.Tensor] = {}
 
     def forward(self, x: torch.Tensor, outs: Sequence[torch.Tensor], *, passes: int = 0) -> str:
-        """``x [rows, in]`` (float32, half or bfloat16) into ``outs``, one ``[rows, out]`` a part, on the current stream.
+        """``x [rows, in]`` (float32, half, bfloat16) into ``outs``, one ``[rows, out]`` a part, on the current stream.
 
         Empty, or the typed reason of a decline. InputError where a tensor does not fit the group.
         """
         rows = x.shape[0]
         wanted = [(rows, part.out_features) for part in self.parts]
         if x.dim() != 2 or x.shape[1] != self.in_features or not x.is_contiguous() or x.dtype not in _TYPES:
-            raise InputError("x does not fit the group", expected=f"[rows, {self.in_features}]", found=str(tuple(x.shape)))
+            raise InputError(
+                "x does not fit the group", expected=f"[rows, {self.in_features}]", found=str(tuple(x.shape))
+            )
         if [tuple(out.shape) for out in outs] != wanted or len({out.dtype for out in outs}) != 1:
-            raise InputError("outs do not fit the group", expected=str(wanted), found=str([tuple(o.shape) for o in outs]))
+            raise InputError(
+                "outs do not fit the group", expected=str(wanted), found=str([tuple(o.shape) for o in outs])
+            )
         if not all(out.is_contiguous() and out.device == x.device and out.dtype in _TYPES for out in outs):
             raise InputError("outs are not contiguous beside x", expected=str(x.device), found=str(outs[0].device))
         if not 1 <= rows <= ROWS:
@@ -157,7 +167,12 @@ class DenseGroup:
         scratch = self.scratch(stream, x.device)
         call = _Call(_ABI, rows, self.in_features, len(self.parts), self.bits, self.codebook)
         call.x_type, call.out_type, call.passes = _TYPES[x.dtype], _TYPES[outs[0].dtype], passes
-        call.x, call.scratch, call.scratch_bytes, call.stream = x.data_ptr(), scratch.data_ptr(), scratch.numel(), stream
+        call.x, call.scratch, call.scratch_bytes, call.stream = (
+            x.data_ptr(),
+            scratch.data_ptr(),
+            scratch.numel(),
+            stream,
+        )
         call.counters = self.counters.cells.data_ptr() if self.counters else None
         for place, part, out in zip(call.part, self.parts, outs, strict=False):
             place.trellis, place.suh, place.svh = part.trellis.data_ptr(), part.suh.data_ptr(), part.svh.data_ptr()
@@ -170,7 +185,7 @@ class DenseGroup:
         return self.library.scratch_bytes(0, self.in_features, self._out_features)
 
     def scratch(self, stream: int, device: torch.device) -> torch.Tensor:
-        """This stream's scratch, made and zeroed on first use: call it (or :meth:`forward`) before a graph is captured."""
+        """This stream's scratch, made and zeroed on first use: call it or :meth:`forward` before a graph is captured."""
         if stream not in self._scratch:
             size = self.library.scratch_bytes(ROWS, self.in_features, self._out_features)
             self._scratch[stream] = torch.zeros(size, dtype=torch.uint8, device=device)

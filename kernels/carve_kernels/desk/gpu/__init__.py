@@ -1,1 +1,1 @@
-"""The desk on a GPU: reference, parity, timing against incumbents, pressure and sanitizer. Graders, never candidates."""
+"""The desk on a GPU: reference, parity, times against incumbents, pressure, sanitizer. Graders, never candidates."""

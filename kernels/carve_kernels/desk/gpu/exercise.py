@@ -1,7 +1,7 @@
-"""Runs a library's kernels a few times, for tools that watch every memory access: ``... --family dense --library FILE``.
+"""Runs a library's kernels a few times, for tools that watch every memory access.
 
-Prints one JSON line: launches by the library's own count, and whether every output was written. Nothing else is computed on
-the device, so that a tool has little besides to watch.
+Prints one JSON line: launches by the library's own count, and whether every output was written. Nothing else is
+computed on the device, so that a tool has little besides to watch.
 """
 
 from __future__ import annotations

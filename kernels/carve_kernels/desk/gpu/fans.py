@@ -124,9 +124,7 @@ class FanWorkload:
         made = []
         for bits in (3, 6):
             fan, group = self._group(material.fan(source, 640, (256, 128), bits, Codebook.MCG))
-            made += [
-                FanProblem(fan, group, material.inputs(source, "gaussian", rows, 640)) for rows in (1, 8, 17, 32)
-            ]
+            made += [FanProblem(fan, group, material.inputs(source, "gaussian", rows, 640)) for rows in (1, 8, 17, 32)]
         return list(made)
 
     def refusals(self) -> Mapping[str, tuple[str, str]]:

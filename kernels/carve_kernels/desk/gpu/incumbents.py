@@ -1,7 +1,7 @@
 """The kernels to beat: exllamav3's compiled extension, loaded by file, one version a process.
 
-The extension is built once on a host of the same torch (importing the package does it) and carried; its digest goes into
-the evidence.
+The extension is built once on a host of the same torch (importing the package does it) and carried; its digest goes
+into the evidence.
 """
 
 from __future__ import annotations

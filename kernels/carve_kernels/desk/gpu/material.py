@@ -18,9 +18,7 @@ def generator(seed: int, device: torch.device) -> torch.Generator:
     return torch.Generator(device=device).manual_seed(seed)
 
 
-def part(
-    source: torch.Generator, in_features: int, out_features: int, bits: int, *, scale: float = 1.0
-) -> Part:
+def part(source: torch.Generator, in_features: int, out_features: int, bits: int, *, scale: float = 1.0) -> Part:
     """A linear of random bits, signs and scales: unit-variance inputs give outputs of about ``scale``."""
     device = source.device
     shape = (in_features // 16, out_features // 16, 16 * bits)

@@ -19,7 +19,11 @@ def run(
     card, timer = Ceilings(ceilings), Timer()
     read = card.read_bytes_per_second()
     decode = {width: card.decode_weights_per_second(width) for width in bits}
-    cases = [_case(full, null, timer, seed, width, count, replays) for width in bits for count in rows]
+    cases = []
+    for width in bits:
+        for count in rows:
+            builds = {"full": full.rotating(seed, width, count), "null": null.rotating(seed, width, count)}
+            cases.append(_case(builds, timer, width, replays))
     for case in cases:
         case["byte_floor_ns"] = round(case["bytes"] / read * 1e9)
         case["decode_floor_ns"] = round(case["weights"] / decode[case["bits"]] * 1e9)
@@ -30,24 +34,19 @@ def run(
     }
 
 
-def _case(
-    full: Workload, null: Workload, timer: Timer, seed: int, bits: int, rows: int, replays: int
-) -> dict[str, Any]:
-    builds = {"full": full.rotating(seed, bits, rows), "null": null.rotating(seed, bits, rows)}
+def _case(builds: dict[str, list[Problem]], timer: Timer, bits: int, replays: int) -> dict[str, Any]:
     outputs = {name: [problem.outputs() for problem in problems] for name, problems in builds.items()}
     kernels = {
         name: [_call(problem, out) for problem, out in zip(problems, outputs[name], strict=True)]
         for name, problems in builds.items()
     }
     times = timer.alternate(kernels, cold=replays, warm=1)
-    readings = {
-        name: compare.reading(outputs[name][0], problems[0].expected()) for name, problems in builds.items()
-    }
+    readings = {name: compare.reading(outputs[name][0], problems[0].expected()) for name, problems in builds.items()}
     problems = builds["full"]
     return {
-        "id": f"k{bits}-m{rows}",
+        "id": f"k{bits}-m{problems[0].rows}",
         "bits": bits,
-        "rows": rows,
+        "rows": problems[0].rows,
         "weights": round(sum(problem.weights for problem in problems) / len(problems)),
         "bytes": round(sum(problem.bytes for problem in problems) / len(problems)),
         "full_ns": list(times["full"].cold_ns),

@@ -1,4 +1,4 @@
-"""What the numbers should be, in double precision on any device of torch. Shares nothing with the kernels but the format."""
+"""What the numbers should be, in double precision on any device of torch; only the format is shared with kernels."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def transform(x: torch.Tensor) -> torch.Tensor:
     return (x.unflatten(-1, (-1, 128)) @ _hadamard(x.device)).flatten(-2)
 
 
-def linear(x: torch.Tensor, trellis: torch.Tensor, suh: torch.Tensor, svh: torch.Tensor, book: Codebook) -> torch.Tensor:
+def linear(
+    x: torch.Tensor, trellis: torch.Tensor, suh: torch.Tensor, svh: torch.Tensor, book: Codebook
+) -> torch.Tensor:
     """``x [rows, in]`` (double) to ``[rows, out]`` (double), nothing rounded."""
     return transform(transform(x * suh.double()) @ rotated_weights(trellis, book)) * svh.double()
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from carve_kernels.desk.gpu import compare, incumbents
-from carve_kernels.desk.gpu.timing import Times, Timer
+from carve_kernels.desk.gpu.timing import Timer, Times
 from carve_kernels.desk.gpu.workload import Problem, Workload
 from runner.errors import SeatError
 
@@ -28,15 +29,17 @@ def run(
 ) -> list[dict[str, Any]]:
     """One case for each K and row count: times of our kernel and of every kernel of ``library`` that runs it."""
     module, timer = incumbents.load(library), Timer()
-    return [
-        _case(workload, module, timer, workload.rotating(seed + 1000 * width + count, width, count), width, cold, warm)
-        for width in bits
-        for count in rows
-    ]
+    cases = []
+    for width in bits:
+        for count in rows:
+            problems = workload.rotating(seed + 1000 * width + count, width, count)
+            name = {"id": f"k{width}-m{count}", "bits": width}
+            cases.append(name | _case(workload, problems, module, timer, cold=cold, warm=warm))
+    return cases
 
 
 def _case(
-    workload: Workload, module: Any, timer: Timer, problems: list[Problem], bits: int, cold: int, warm: int
+    workload: Workload, problems: list[Problem], module: ModuleType, timer: Timer, *, cold: int, warm: int
 ) -> dict[str, Any]:
     outputs = [problem.outputs() for problem in problems]
     theirs = [problem.incumbents(module) for problem in problems]
@@ -46,16 +49,13 @@ def _case(
     launch = [_launch(problem, out) for problem, out in zip(problems, outputs, strict=True)]
     kernels = {OURS: launch} | {name: [_quiet(calls[name]) for calls in theirs] for name in theirs[0]}
     times = timer.alternate(kernels, cold=cold, warm=warm)
-    counted, by_rows = workload.counted()
+    counted, _ = workload.counted()
     return {
-        "id": f"k{bits}-m{problems[0].rows}",
-        "bits": bits,
         "rows": problems[0].rows,
         "weights": round(sum(problem.weights for problem in problems) / len(problems)),
         "bytes": round(sum(problem.bytes for problem in problems) / len(problems)),
         "launches": timer.launches(len(problems), cold=cold, warm=warm),
         "counted": counted - before,
-        "counted_rows": sorted(by_rows),
         "kernels": [_timing(name, errors[name], times[name]) for name in kernels],
     }
 

@@ -1,7 +1,7 @@
 """Microseconds of a call, by CUDA graphs that hold many calls: launch gaps of the host do not count.
 
-Cold: every call of the graph has its own weights and inputs, together more than the second-level cache, so that serving's
-misses are paid. Warm: the same call again and again. Kernels that are compared alternate replay by replay.
+Cold: every call of the graph has its own weights and inputs, together more than the second-level cache, so that
+serving's misses are paid. Warm: the same call again and again. Kernels that are compared alternate replay by replay.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ class Timer:
         """Launches of one kernel that :meth:`alternate` really makes: twice directly, then every replay."""
         return calls * (2 + (cold + WARM_UP) + (warm + WARM_UP))
 
-    def _replays(
-        self, graphs: Mapping[str, tuple[torch.cuda.CUDAGraph, int]], count: int
-    ) -> dict[str, list[int]]:
+    def _replays(self, graphs: Mapping[str, tuple[torch.cuda.CUDAGraph, int]], count: int) -> dict[str, list[int]]:
         times: dict[str, list[int]] = {name: [] for name in graphs}
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with torch.cuda.stream(self.stream):

@@ -86,7 +86,7 @@ double decode_rate() {
 
 }  // namespace
 
-extern "C" double carve_read_rate() {
+extern "C" __attribute__((visibility("default"))) double carve_read_rate() {
   const size_t bytes = size_t{4} << 30;
   uint4* from = nullptr;
   if (cudaMalloc(&from, bytes + 16) != cudaSuccess) return 0;
@@ -101,7 +101,7 @@ extern "C" double carve_read_rate() {
   return cudaGetLastError() == cudaSuccess ? bytes / best : 0;
 }
 
-extern "C" double carve_decode_rate(int bits) {
+extern "C" __attribute__((visibility("default"))) double carve_decode_rate(int bits) {
   switch (bits) {
     case 2: return decode_rate<2>();
     case 3: return decode_rate<3>();

@@ -18,7 +18,7 @@ __global__ void planted_synccheck(int* out) {
 }
 
 // 0, or 2 for a tool that no fault is planted for.
-extern "C" int carve_planted(const char* tool) {
+extern "C" __attribute__((visibility("default"))) int carve_planted(const char* tool) {
   int *a = nullptr, *b = nullptr;
   cudaMalloc(&a, 64 * sizeof(int)), cudaMalloc(&b, 64 * sizeof(int));
   if (!strcmp(tool, "memcheck")) planted_memcheck<<<1, 64>>>(a);
