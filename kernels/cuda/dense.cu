@@ -23,6 +23,7 @@ namespace {
 constexpr int kWarps = 8, kThreads = 32 * kWarps, kBlock = 128, kQuad = 64, kQuads = 4, kPass = kQuad * kQuads;
 constexpr int kRowWords = kPass + 16;  // of a row of x in shared memory; the 16 keep two rows off each other's banks
 constexpr int kMaxPasses = 4;
+constexpr int kAtOnce = 8;  // partial sums that a lane of the last CTA loads together
 
 struct Launch {
   carve_dense_part part[CARVE_DENSE_PARTS];
@@ -102,22 +103,29 @@ __device__ __forceinline__ void load_pass(const uint32_t* column, size_t tile_ro
 template <Codebook BOOK, int GROUPS>
 __device__ __forceinline__ void transform_rows(const Launch& call, const void* suh, int first, int blocks, uint32_t* rows) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  for (int task = warp; task < 8 * GROUPS * blocks; task += kWarps) {
-    const int row = task / blocks, block = task % blocks, input = block * kBlock + 4 * lane;
-    float v[4] = {};
-    if (row < call.rows) {
-      float scale[4];
-      load_x(call, static_cast<size_t>(row) * call.in_features + first + input, v);
-      load_halves(suh, first + input, scale);
+  // A warp keeps to one of the two blocks; the loads of its rows go out together, before the first is transformed.
+  const int block = warp % 2, input = block * kBlock + 4 * lane;
+  if (block >= blocks) return;
+  float scale[4], v[2 * GROUPS][4] = {};
+  load_halves(suh, first + input, scale);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) v[i] *= scale[i];
-      hadamard128(v);
+  for (int i = 0; i < 2 * GROUPS; ++i) {
+    const int row = warp / 2 + 4 * i;
+    if (row < call.rows) load_x(call, static_cast<size_t>(row) * call.in_features + first + input, v[i]);
+  }
+  // Four neighbours from a multiple of four: two steps j, elements 0 and 1 of the lower or upper half of a tile.
+  const int quad = input / kQuad, t = input % kQuad / 16, j = input % 8 / 2, upper = input % 16 / 8;
+#pragma unroll
+  for (int i = 0; i < 2 * GROUPS; ++i) {
+    const int row = warp / 2 + 4 * i;
+    if (row < call.rows) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) v[i][k] *= scale[k];
+      hadamard128(v[i]);
     }
-    // Four neighbours from a multiple of four: two steps j, elements 0 and 1 of the lower or upper half of a tile.
-    const int quad = input / kQuad, t = input % kQuad / 16, j = input % 8 / 2, upper = input % 16 / 8;
     uint32_t* to = rows + row * kRowWords + quad * kQuad + (j * 4 + t) * 4 + 2 * upper;
-    *reinterpret_cast<uint2*>(to) = make_uint2(operand<BOOK, false>(v[0]), operand<BOOK, false>(v[1]));
-    *reinterpret_cast<uint2*>(to + 16) = make_uint2(operand<BOOK, false>(v[2]), operand<BOOK, false>(v[3]));
+    *reinterpret_cast<uint2*>(to) = make_uint2(operand<BOOK, false>(v[i][0]), operand<BOOK, false>(v[i][1]));
+    *reinterpret_cast<uint2*>(to + 16) = make_uint2(operand<BOOK, false>(v[i][2]), operand<BOOK, false>(v[i][3]));
   }
 }
 
@@ -160,11 +168,15 @@ __device__ __forceinline__ void finish(const Launch& call, const carve_dense_par
   load_halves(part.svh, column + 4 * lane, scale);
   for (int row = warp; row < call.rows; row += kWarps) {
     float v[4] = {};
-#pragma unroll 4
-    for (int split = 0; split < splits; ++split) {
-      const float* from = sums + (static_cast<size_t>(split) * call.rows + row) * kBlock + 4 * lane;
-      const float4 one = __ldcg(reinterpret_cast<const float4*>(from));
-      v[0] += one.x, v[1] += one.y, v[2] += one.z, v[3] += one.w;
+    for (int first = 0; first < splits; first += kAtOnce) {
+      float4 one[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const float* from = sums + (static_cast<size_t>(first + i) * call.rows + row) * kBlock + 4 * lane;
+        one[i] = first + i < splits ? __ldcg(reinterpret_cast<const float4*>(from)) : float4{};
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) v[0] += one[i].x, v[1] += one[i].y, v[2] += one[i].z, v[3] += one[i].w;
     }
     hadamard128(v);
 #pragma unroll

@@ -7,12 +7,16 @@ into the evidence.
 from __future__ import annotations
 
 import importlib.util
+import os
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
+from carve_kernels.cuda.moe import Layer
 from carve_kernels.desk.gpu.material import Fan
 from carve_kernels.exl3.codebook import Codebook
 from runner.errors import SeatError
@@ -20,6 +24,7 @@ from runner.errors import SeatError
 
 def load(path: Path) -> ModuleType:
     """The extension module in ``path``. Raises SeatError where it does not load."""
+    sys.setdlopenflags(os.RTLD_LAZY | os.RTLD_GLOBAL)  # kernels that the desk does not time were left out
     spec = importlib.util.spec_from_file_location("exllamav3_ext", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise SeatError("an incumbent's library is missing", where=str(path), expected="exllamav3_ext.so")
@@ -32,6 +37,8 @@ def load(path: Path) -> ModuleType:
 
 
 Dense = Callable[[], list[torch.Tensor]]
+COOPERATIVE_SLOTS = 256
+"""More pairs of row and expert ``exl3_moe_coop`` does not take."""
 
 
 def dense(module: ModuleType, fan: Fan, x: torch.Tensor) -> dict[str, Dense]:
@@ -62,3 +69,62 @@ def dense(module: ModuleType, fan: Fan, x: torch.Tensor) -> dict[str, Dense]:
         return grouped
 
     return {"exl3_gemm": gemm, "exl3_mgemm": mgemm}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows with their routes: half ``x [rows, hidden]``, int32 ``ids`` and float32 ``weights [rows, topk]``."""
+
+    x: torch.Tensor
+    ids: torch.Tensor
+    weights: torch.Tensor
+
+
+def routed(module: ModuleType, layer: Layer, bits: int, batch: Batch, *, limit: float) -> dict[str, Dense]:
+    """``exl3_moe`` and, where the version has it, ``exl3_moe_coop``: the kernels alone, sorting done beforehand.
+
+    Both add to their float32 output, which the caller zeroes where it matters.
+    """
+    x, ids, weights = batch.x, batch.ids, batch.weights
+    (rows, hidden), topk, device = x.shape, ids.shape[1], x.device
+    flat = ids.flatten().long()
+    order = flat.argsort()
+    tokens = torch.div(order, topk, rounding_mode="floor")
+    counts = torch.bincount(flat, minlength=layer.experts + 1)
+    sorted_weights = weights.flatten()[order].half()
+    pointers = [table for tables in layer.tables for table in tables]
+    concurrency, rows_a_tile = module.exl3_moe_max_concurrency(device.index or 0), 32
+    wide = [torch.empty(concurrency, rows_a_tile, hidden, dtype=torch.half, device=device) for _ in range(2)]
+    narrow = [
+        torch.empty(concurrency, rows_a_tile, layer.intermediate, dtype=torch.half, device=device) for _ in range(2)
+    ]
+    sum_plain = torch.zeros(rows, hidden, device=device)
+    later = hasattr(module, "exl3_moe_coop")
+    rest = (None, None, 1, rows_a_tile, 16) if later else ()
+    books = (True, False) * 3
+
+    def plain() -> list[torch.Tensor]:
+        given = (x, sum_plain, counts, tokens, sorted_weights, *wide, *narrow, 0, bits, bits, bits, *pointers, *books)
+        module.exl3_moe(*given, limit, -1, *rest)
+        return [sum_plain]
+
+    found: dict[str, Dense] = {"exl3_moe": plain}
+    slots = rows * topk
+    if not later or slots > COOPERATIVE_SLOTS:
+        return found
+    halves = [torch.empty(slots, hidden, dtype=torch.half, device=device) for _ in range(2)]
+    floats = [torch.empty(slots, layer.intermediate, device=device) for _ in range(2)]
+    activation = torch.empty(slots, layer.intermediate, dtype=torch.half, device=device)
+    down = torch.empty(slots, hidden, device=device)
+    control = slots * (layer.intermediate // 128) + rows * (hidden // 128) + 2 * slots + 67
+    counters = torch.zeros(control, dtype=torch.int, device=device)
+    sum_coop = torch.zeros(rows, hidden, device=device)
+    long_ids, half_weights = ids.long(), weights.half()
+
+    def cooperative() -> list[torch.Tensor]:
+        head = (x, long_ids, half_weights, -1, -1, hidden, *pointers, None, None, None, *(float(bits),) * 3)
+        tail = (*halves, *floats, activation, down, counters, sum_coop, None, None)
+        module.exl3_moe_coop(*head, True, False, 0, limit, True, *tail)
+        return [sum_coop]
+
+    return found | {"exl3_moe_coop": cooperative}

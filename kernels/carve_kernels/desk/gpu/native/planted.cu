@@ -12,8 +12,9 @@ __global__ void planted_racecheck(int* out) {
 
 __global__ void planted_initcheck(const int* never_written, int* out) { out[threadIdx.x] = never_written[threadIdx.x]; }
 
-__global__ void planted_synccheck(int* out) {
-  if (threadIdx.x < 16) __syncwarp(0xffffffffu);  // names lanes that never come
+__global__ void planted_synccheck(volatile int* out) {
+  if (out[threadIdx.x] < 1 && threadIdx.x % 32 < 16) __syncthreads();  // half of each warp never comes
+  if (threadIdx.x % 32 >= 16) __syncwarp(0x0000ffffu);  // a mask without the callers
   out[threadIdx.x] = 1;
 }
 
@@ -24,7 +25,7 @@ extern "C" __attribute__((visibility("default"))) int carve_planted(const char* 
   if (!strcmp(tool, "memcheck")) planted_memcheck<<<1, 64>>>(a);
   else if (!strcmp(tool, "racecheck")) planted_racecheck<<<1, 64>>>(a);
   else if (!strcmp(tool, "initcheck")) planted_initcheck<<<1, 64>>>(b, a);
-  else if (!strcmp(tool, "synccheck")) planted_synccheck<<<1, 32>>>(a);
+  else if (!strcmp(tool, "synccheck")) cudaMemset(a, 0, 64 * sizeof(int)), planted_synccheck<<<1, 64>>>(a);
   else return 2;
   cudaDeviceSynchronize();
   return 0;
