@@ -75,8 +75,8 @@ def write_bundle(run: Run) -> Path:
 def take_in(run: Run, bundle: Path) -> None:
     """Put a bundle's files and events into the run's folder.
 
-    Raises InputError where it is no bundle and TrustError where it is another run's or plan's, does not hold what it says,
-    or was measured with another library than was planned.
+    Raises InputError where it is no bundle and TrustError where it is another run's or plan's, does not hold what it
+    says, or was measured with another library than was planned.
     """
     plan = Plan.model_validate_json((run.folder / "plan.json").read_bytes())
     sealed = (run.name, plan_digest(plan))
@@ -85,9 +85,8 @@ def take_in(run: Run, bundle: Path) -> None:
         data = (bundle / FILES).read_bytes()
         told, files = (names["run"], names["plan_digest"]), dict(names["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            "no bundle here", where=str(bundle), expected=f"{NAMES} and {FILES}", found=str(error)
-        ) from error
+        expected = f"{NAMES} and {FILES}"
+        raise InputError("no bundle here", where=str(bundle), expected=expected, found=str(error)) from error
     if told != sealed:
         expected = f"run {sealed[0]}, plan {sealed[1]}"
         raise TrustError(

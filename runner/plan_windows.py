@@ -192,7 +192,7 @@ def _parity(layout: Layout, request: GateRequest) -> Made:
 
 def _kernel_speed(layout: Layout, request: GateRequest) -> Made:
     """One window, and so one process, for each incumbent version."""
-    arguments = {"variant": layout.variants["candidate"], "cold": amount(request, "cold", 24)}
+    arguments: dict[str, JsonValue] = {"variant": layout.variants["candidate"], "cold": amount(request, "cold", 24)}
     arguments |= {"warm": amount(request, "warm", 12), "rows": request.windows.get("rows", [1, 2, 4, 8, 16])}
     arguments |= {"bits": request.parameters.get("bits", [])}
     versions, seconds = request.parameters.get("versions", []), amount(request, "window_seconds", 60)
@@ -214,7 +214,10 @@ def _kernel_speed(layout: Layout, request: GateRequest) -> Made:
 
 
 def _pressure(layout: Layout, request: GateRequest) -> Made:
-    arguments = {"variant": layout.variants["candidate"], "replays": amount(request, "replays", 24)}
+    arguments: dict[str, JsonValue] = {
+        "variant": layout.variants["candidate"],
+        "replays": amount(request, "replays", 24),
+    }
     arguments |= {name: request.parameters.get(name, []) for name in ("bits", "rows")}
     seconds = amount(request, "window_seconds", 30)
     return Made((layout.window("pressure", DESK, "pressure@1", "none", arguments, seconds=seconds),))

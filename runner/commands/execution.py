@@ -37,13 +37,14 @@ def execute(
 ) -> int:
     """Build, serve, measure, judge, restore and sign."""
     from runner.commands.progress import watching
-    from runner.session import open_run, summary
+    from runner.session import open_run, release, summary
     from runner.workflow import execute as execute_steps
 
     with watching(quiet=quiet or as_json) as progress:
         run = open_run(order, seat=seat, resume=resume, progress=progress)
         progress.note(f"run {run.name} in {run.folder}")
         code = execute_steps(run)
+        release(run)
     value, text = summary(run, code)
     answer(value, text, as_json=as_json)
     return code
@@ -58,13 +59,14 @@ def seal(
     """Take in what another machine measured, judge it, and sign the report."""
     from runner.away import take_in
     from runner.commands.progress import watching
-    from runner.session import kept_order, open_run, summary
+    from runner.session import kept_order, open_run, release, summary
     from runner.workflow import execute as execute_steps
 
     with watching(quiet=quiet or as_json) as progress:
         opened = open_run(kept_order(run), resume=run, progress=progress)
         take_in(opened, bundle)
         code = execute_steps(opened)
+        release(opened)
     value, text = summary(opened, code)
     answer(value, text, as_json=as_json)
     return code

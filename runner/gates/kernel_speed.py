@@ -38,7 +38,9 @@ class Parameters(GateParameters):
     versions: tuple[str, ...]
     """Incumbent versions, a process each, all of which must have been measured."""
     bits: tuple[int, ...]
+    """K that a target holds for where it names none."""
     targets: tuple[Target, ...]
+    """What must be reached, by row count."""
     relative_error: Limit = "2e-3"
     """Largest error of the candidate's output."""
     incumbent_error: Limit = "2e-2"

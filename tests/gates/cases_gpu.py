@@ -55,6 +55,9 @@ def kernel_speed() -> list[Case]:
     def against(*cold: int, ours: tuple[int, ...] = OURS, error: str = "1e-4") -> KernelSpeedCase:
         return case(times("candidate", ours, error), times("exl3_moe", THEIRS), times("exl3_moe_coop", cold))
 
+    def twice(both: KernelSpeedCase) -> GateInput:
+        return one(both, both)
+
     sixteen = [{"rows": 4, "ratio": "3"}, {"rows": 16, "ratio": "2"}]
     planned = window("kernel-speed-1.4.5", "desk", "kernel-speed", "none")
     wrong_kind = given(TARGETS, DESK, [(planned, sample(planned, EngagedMeasure(tokens=1), **NO_RANKS))])
@@ -65,14 +68,14 @@ def kernel_speed() -> list[Case]:
         ("wrong-output_fail", one(against(*THEIRS, error="2.1e-3")), "FAIL", "the candidate is wrong by 2.1e-3"),
         (
             "too-slow-though-faster_fail",
-            one(*[case(times("candidate", (25_000,) * 8), times("exl3_moe", (99_000,) * 8))] * 2),
+            twice(case(times("candidate", (25_000,) * 8), times("exl3_moe", (99_000,) * 8))),
             "FAIL",
             "25.0 µs",
         ),
         ("every-target_pass", one(), "PASS", "every target", {"k2-m4 ratio, low": ">= 3", "k2-m4 candidate": "<= 24"}),
         (
             "exactly-at-its-targets_pass",
-            one(*[case(times("candidate", (24_000,) * 6), times("x", (73_000,) * 6))] * 2),
+            twice(case(times("candidate", (24_000,) * 6), times("x", (73_000,) * 6))),
             "PASS",
             "every target",
         ),
@@ -111,11 +114,12 @@ def kernel_speed() -> list[Case]:
         ("replays-do-not-pair_invalid", one(against(*[70_000] * 7)), "INVALID", "7 replays do not pair"),
         (
             "too-few-replays_invalid",
-            one(*[case(times("candidate", (20_000,) * 5), times("x", (70_000,) * 5))] * 2),
+            twice(case(times("candidate", (20_000,) * 5), times("x", (70_000,) * 5))),
             "INVALID",
             "5 replays",
         ),
         ("no-time-at-all_invalid", one(against(*[70_000] * 7, 0)), "INVALID", "do not pair"),
+        ("no-kernel-at-all_invalid", one(case()), "INVALID", "no incumbent kernel ran"),
         (
             "the-yardstick-moved_invalid",
             one(second=case(times("candidate", (23_000,) * 8), times("x", (99_000,) * 8))),

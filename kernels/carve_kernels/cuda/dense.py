@@ -185,7 +185,7 @@ class DenseGroup:
         return self.library.scratch_bytes(0, self.in_features, self._out_features)
 
     def scratch(self, stream: int, device: torch.device) -> torch.Tensor:
-        """This stream's scratch, made and zeroed on first use: call it or :meth:`forward` before a graph is captured."""
+        """This stream's scratch, made and zeroed on first use, which must come before a graph is captured."""
         if stream not in self._scratch:
             size = self.library.scratch_bytes(ROWS, self.in_features, self._out_features)
             self._scratch[stream] = torch.zeros(size, dtype=torch.uint8, device=device)

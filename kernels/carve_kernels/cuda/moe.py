@@ -55,7 +55,7 @@ class _Call(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Projection:
-    """One projection of every expert: int16 ``trellis [E, in/16, out/16, 16 K]``, half ``suh [E, in]``, ``svh [E, out]``."""
+    """One projection of E experts: int16 ``trellis [E, in/16, out/16, 16 K]``, half ``suh [E, in]`` and ``svh``."""
 
     trellis: torch.Tensor
     suh: torch.Tensor

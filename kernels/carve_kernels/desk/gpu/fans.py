@@ -35,7 +35,7 @@ class FanProblem:
 
     @property
     def rows(self) -> int:
-        return self.x.shape[0]
+        return int(self.x.shape[0])
 
     @property
     def weights(self) -> int:

@@ -113,7 +113,7 @@ class RoutedProblem:
 
     @property
     def rows(self) -> int:
-        return self.x.shape[0]
+        return int(self.x.shape[0])
 
     @property
     def weights(self) -> int:

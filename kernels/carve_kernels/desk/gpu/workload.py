@@ -13,11 +13,20 @@ import torch
 class Problem(Protocol):
     """One layer with one batch of inputs."""
 
-    rows: int
-    weights: int
-    """Weights that have to be decoded: of the different experts, or of every part."""
-    bytes: int
-    """Trellis bytes that have to be read."""
+    @property
+    def rows(self) -> int:
+        """Rows of the batch."""
+        ...
+
+    @property
+    def weights(self) -> int:
+        """Weights that have to be decoded: of the different experts, or of every part."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Trellis bytes that have to be read."""
+        ...
 
     def outputs(self) -> list[torch.Tensor]:
         """Fresh float32 outputs full of NaN."""
@@ -61,10 +70,15 @@ class Group:
 class Workload(Protocol):
     """A kernel family with one library under test."""
 
-    kernel: str
-    """What the profiler calls its kernels: a part of their names."""
-    describe: Mapping[str, object]
-    """What the library says of itself."""
+    @property
+    def kernel(self) -> str:
+        """What the profiler calls its kernels: a part of their names."""
+        ...
+
+    @property
+    def describe(self) -> Mapping[str, object]:
+        """What the library says of itself."""
+        ...
 
     def parity(self, seed: int) -> Iterator[Group]:
         """Every case of the campaign's list that this family has."""
