@@ -83,10 +83,21 @@ def partial_folder(folder: Path) -> Path:
 def publish(partial: Path, folder: Path) -> None:
     """Give a finished pack its name; StateError where something already bears it."""
     _refuse_taken(folder)
-    for file in sorted(partial.iterdir()):
-        with file.open("rb") as stream:
-            os.fsync(stream.fileno())
+    for file in sorted(partial.rglob("*")):
+        if file.is_file():
+            sync(file)
+    sync(partial)
     partial.replace(folder)
+    sync(folder.parent)
+
+
+def sync(path: Path) -> None:
+    """Have a file or a folder's names on disk before anything that rests on them."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _refuse_taken(folder: Path) -> None:

@@ -27,7 +27,7 @@ from runner.steps.state import Run
 
 JOB, BUNDLE, NAMES, FILES = "job", "bundle", "bundle.json", "evidence.tar.xz"
 JOURNAL = "journal.jsonl"
-_TRAVELS = ("*.py", "*.yaml")
+_TRAVELS = ("*.py", "*.yaml", "*.cpp", "*.j2")
 _KEPT = ("boots/*.json", "evidence/*.json", "evidence/*/*.json", "logs/*.log")
 _EVENTS = ("boot-", "window-", "block-")
 _SCRIPT = """#!/bin/sh
@@ -44,7 +44,7 @@ def write_job(run: Run) -> Path:
     for name, library in run.built.libraries.items():
         _copy(library, job / "libraries" / f"{name}.so")
     root = source_root()
-    for tree in GRADERS.values():
+    for tree in GRADERS:
         for pattern in _TRAVELS:
             for path in (root / tree).rglob(pattern):
                 _copy(path, job / "code" / path.relative_to(root))
@@ -141,7 +141,7 @@ def check_job(folder: Path, libraries: dict[str, Path], subjects: dict[str, str]
     """Libraries and graders are those of the sealed plan. Raises TrustError for the first that is not."""
     found = {f"library.{name}": sha256_file(path) for name, path in libraries.items()} | trees
     for name, digest in subjects.items():
-        if digest != found.get(name):
+        if name.startswith(("library.", "tree.")) and digest != found.get(name):
             raise TrustError(
                 "the job is not what was sealed",
                 where=f"{folder}, {name}",

@@ -11,10 +11,19 @@ from pydantic import ValidationError
 
 from runner.errors import InputError
 from runner.gates.registry import gate
-from runner.model.order import GateOrder, KernelOrder, WorkOrder, load_order
+from runner.model.order import (
+    GateOrder,
+    KernelOrder,
+    RecipeOrder,
+    RunnableOrder,
+    SurveyOrder,
+    Target,
+    WorkOrder,
+    load_order,
+)
 from runner.model.seat import SeatManifest
 from runner.plan_parameters import sealed_parameters
-from runner.plan_windows import MAKERS, NEEDS_CANDIDATE
+from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY
 from runner.stats import supports
 from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
@@ -45,7 +54,7 @@ class PlacedFault:
 def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
     """Faults of one order on its seat (or on ``seat``). Raises InputError where the order cannot be read at all."""
     order = load_order(path).order
-    if not isinstance(order, KernelOrder | GateOrder):
+    if isinstance(order, SurveyOrder) or order.target is None:
         return ()
     document = read(path)
     faults = check(order, load_manifest(seat or order.target.seat))
@@ -54,21 +63,21 @@ def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
 
 def check(order: WorkOrder, manifest: SeatManifest) -> tuple[Fault, ...]:
     """Every fault of the order on this seat; empty where it can be run."""
-    if not isinstance(order, KernelOrder | GateOrder):
+    if not isinstance(order, RunnableOrder) or order.target is None:
         return ()
     return (
-        *_target(order, manifest),
-        *_primary(order, manifest),
+        *_target(order.target, manifest),
+        *(_primary(order, manifest) if isinstance(order, KernelOrder | GateOrder) else _product(order)),
         *_gates(order, manifest),
         *_candidate(order, manifest),
         *_capability(order),
     )
 
 
-def _target(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[Fault]:
-    if order.target.pack != manifest.pack:
-        yield Fault(("target", "pack"), f"the seat serves {manifest.pack!r}, the order is about {order.target.pack!r}")
-    for name, value in order.target.serve.items():
+def _target(target: Target, manifest: SeatManifest) -> Iterator[Fault]:
+    if target.pack != manifest.pack:
+        yield Fault(("target", "pack"), f"the seat serves {manifest.pack!r}, the order is about {target.pack!r}")
+    for name, value in target.serve.items():
         if name not in manifest.arguments:
             yield Fault(("target", "serve", name), f"seat {manifest.name} does not set {name}")
         elif manifest.arguments[name] != value:
@@ -107,7 +116,14 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
         yield Fault(("primary", "pairing"), "pairing by boot is not planned yet: use block")
 
 
-def _gates(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[Fault]:
+def _product(order: RecipeOrder) -> Iterator[Fault]:
+    if not order.recipe:
+        yield Fault(("recipe",), "the order does not say what is to be made")
+    if "product" not in {request.name for request in order.gates}:
+        yield Fault(("gates",), "gate product is missing: nothing would show what was made and that it was served")
+
+
+def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
     if not order.gates:
         yield Fault(("gates",), "an order without gates decides nothing")
     for index, request in enumerate(order.gates):
@@ -121,6 +137,12 @@ def _gates(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[F
             yield Fault((*path, "name"), f"no windows are planned for gate {request.name}")
         if isinstance(order, GateOrder) and request.name in NEEDS_CANDIDATE:
             yield Fault((*path, "name"), f"gate {request.name} needs a candidate, a gate order has none")
+        if isinstance(order, RecipeOrder) and request.name in NEEDS_LIBRARY:
+            yield Fault(
+                (*path, "name"), f"gate {request.name} is about a native library, a {order.kind} order has none"
+            )
+        if isinstance(order, KernelOrder) and request.name == "product":
+            yield Fault((*path, "name"), "gate product is about what a recipe made, a kernel order makes nothing")
         try:
             known.Parameters.model_validate(sealed_parameters(order, manifest, request))
         except ValidationError as error:
@@ -129,7 +151,7 @@ def _gates(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[F
                 yield Fault(place, f"{request.name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}")
 
 
-def _candidate(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[Fault]:
+def _candidate(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
     if not isinstance(order, KernelOrder):
         return
     candidate = order.candidate
@@ -143,7 +165,7 @@ def _candidate(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterat
         yield Fault(("gates",), f"gate {proof} is missing: nothing would show that the candidate ran")
 
 
-def _capability(order: KernelOrder | GateOrder) -> Iterator[Fault]:
+def _capability(order: RunnableOrder) -> Iterator[Fault]:
     for index, need in enumerate(order.capability):
         if need.available == "no" and need.substitute_if_absent is None:
             yield Fault(

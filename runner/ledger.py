@@ -111,6 +111,19 @@ def _files(workspace: Path) -> Iterator[tuple[Path, bool]]:
         yield path, False
 
 
+def read(path: Path, workspace: Path, trust: Trust, *, named: bool = True) -> tuple[str, Signed | Outsider]:
+    """One signed file and its digest, which with ``named`` must be its name. Raises TrustError as :func:`load` does."""
+    data, where = path.read_bytes(), str(path.relative_to(workspace))
+    digest = sha256_bytes(data)
+    if named and path.name != digest + SUFFIX:
+        raise TrustError("a ledger entry has changed", where=where, expected=digest + SUFFIX, found=path.name)
+    envelope = dsse.parse(data, where)
+    key_ids = tuple(each.key_id for each in envelope.signatures)
+    if all(trust.key(key_id) for key_id in key_ids):
+        return digest, open_envelope(envelope, trust, where)
+    return digest, Outsider(path.relative_to(workspace), key_ids)
+
+
 def load(workspace: Path, trust: Trust) -> Ledger:
     """Every signed file of the workspace, verified.
 
@@ -120,16 +133,11 @@ def load(workspace: Path, trust: Trust) -> Ledger:
     entries: dict[str, Signed] = {}
     outsiders: dict[str, Outsider] = {}
     for path, named in _files(workspace):
-        data, where = path.read_bytes(), str(path.relative_to(workspace))
-        digest = sha256_bytes(data)
-        if named and path.name != digest + SUFFIX:
-            raise TrustError("a ledger entry has changed", where=where, expected=digest + SUFFIX, found=path.name)
-        envelope = dsse.parse(data, where)
-        key_ids = tuple(each.key_id for each in envelope.signatures)
-        if all(trust.key(key_id) for key_id in key_ids):
-            entries[digest] = open_envelope(envelope, trust, where)
+        digest, found = read(path, workspace, trust, named=named)
+        if isinstance(found, Signed):
+            entries[digest] = found
         else:
-            outsiders[digest] = Outsider(path.relative_to(workspace), key_ids)
+            outsiders[digest] = found
     ledger = Ledger(entries, outsiders)
     ledger.check()
     return ledger
@@ -182,4 +190,5 @@ __all__ = [
     "append_observation",
     "find_report",
     "load",
+    "read",
 ]

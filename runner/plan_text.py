@@ -12,7 +12,7 @@ from runner.draw import commitment
 from runner.errors import InputError
 from runner.model.order import load_order
 from runner.model.plan import PlannedWindow
-from runner.plan import compile_plan, plan_digest, runnable, seconds_of
+from runner.plan import compile_plan, plan_digest, runnable, seconds_of, target_of
 from runner.plan_odds import odds
 from runner.steps.seats import load_manifest
 
@@ -24,7 +24,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     """The plan as data and as text. Raises InputError for an order that cannot be decided on the seat."""
     file = load_order(path)
     order = runnable(file)
-    manifest = load_manifest(seat or order.target.seat)
+    manifest = load_manifest(seat or target_of(order).seat)
     faults = check(order, manifest)
     if faults:
         raise InputError(

@@ -79,8 +79,9 @@ def _both_arms(
     instrument = instrument or f"{name}@1"
     arguments = arguments | {"material": name}
     windows = [layout.window(f"{name}-incumbent", boot, instrument, "incumbent", arguments, seconds=seconds)]
-    if layout.candidate:
-        outside = not layout.candidate.min_rows <= rows <= layout.candidate.max_rows
+    if layout.compares:
+        candidate = layout.candidate
+        outside = candidate is not None and not candidate.min_rows <= rows <= candidate.max_rows
         arguments = arguments | {"reference_window": f"{name}-incumbent"}
         windows.append(
             layout.window(
@@ -141,7 +142,7 @@ def _needle(layout: Layout, request: GateRequest) -> Made:
 
 
 def _finish(layout: Layout, request: GateRequest) -> Made:
-    arm, boot = ("candidate", CANDIDATE_ONLY) if layout.candidate else ("incumbent", SHARED[0])
+    arm, boot = ("candidate", CANDIDATE_ONLY) if layout.compares else ("incumbent", SHARED[0])
     arguments: dict[str, JsonValue] = {
         "texts": amount(request, "texts", 6),
         "tokens": amount(request, "tokens", 256),
@@ -152,7 +153,7 @@ def _finish(layout: Layout, request: GateRequest) -> Made:
 
 
 def _kv_window(layout: Layout, request: GateRequest) -> Made:
-    arm, boot = ("candidate", CANDIDATE_ONLY) if layout.candidate else ("incumbent", SHARED[0])
+    arm, boot = ("candidate", CANDIDATE_ONLY) if layout.compares else ("incumbent", SHARED[0])
     seconds = amount(request, "window_seconds", 8)
     return Made((layout.window("kv-window", boot, "kv-window@1", arm, {}, seconds=seconds),))
 
@@ -235,6 +236,11 @@ def _pack(layout: Layout, request: GateRequest) -> Made:
     return Made((layout.window("pack", DESK, "pack@1", "none", arguments, seconds=seconds),))
 
 
+def _product(layout: Layout, request: GateRequest) -> Made:
+    seconds = amount(request, "window_seconds", 5)
+    return Made((layout.window("product", DESK, "product@1", "none", {}, seconds=seconds),))
+
+
 def _restore(layout: Layout, request: GateRequest) -> Made:
     return Made((layout.window("restore", DESK, "restore@1", "none", {}, seconds=1),))
 
@@ -254,6 +260,7 @@ def _resolved(layout: Layout, request: GateRequest) -> Made:
 
 MAKERS: dict[str, Maker] = {
     "pack": _pack,
+    "product": _product,
     "resolved": _resolved,
     "engaged": _engaged,
     "parity": _parity,
@@ -274,7 +281,10 @@ MAKERS: dict[str, Maker] = {
 }
 """By gate name."""
 
-NEEDS_CANDIDATE = frozenset(
-    {"engaged", "parity", "kernel-speed", "pressure", "sanitizer", "kld", "watermark", "perturbation", "knock-out"}
-)
+ON_A_GPU = frozenset({"kernel-speed", "pressure", "sanitizer"})
+"""Gates about a kernel alone on a GPU desk."""
+NEEDS_LIBRARY = frozenset({"engaged", "parity", "watermark", "knock-out", "speed"}) | ON_A_GPU
+"""Gates about a native candidate, which a recipe's product is not; ``speed`` pairs variants inside a boot."""
+
+NEEDS_CANDIDATE = (NEEDS_LIBRARY - {"speed"}) | {"kld", "perturbation", "product"}
 """Gates that say nothing where there is no candidate."""

@@ -15,6 +15,8 @@ from runner.boots import label_of
 from runner.errors import EvidenceError, StateError
 from runner.files import write_whole
 from runner.measured import pack
+from runner.model.boot import BootRecord, Isolation
+from runner.model.plan import PlannedBoot
 from runner.model.report import (
     EvidencePart,
     GatePart,
@@ -35,6 +37,15 @@ _LISTED_BYTES = 200
 """Room in report and text for the name and digest of one kept file, once the archive is known."""
 
 REPORT, TEXT, EVIDENCE = "report.dsse.json", "report.md", "evidence.tar.xz"
+
+
+def isolation_of(planned: tuple[PlannedBoot, ...], boots: tuple[BootRecord, ...]) -> Isolation:
+    """``open`` where one boot loaded a library of the candidate outside a sandbox."""
+    loads = {boot.id for boot in planned if boot.libraries}
+    tools = {boot.sandbox.tool for boot in boots if boot.planned in loads}
+    if not tools:
+        return "no-candidate"
+    return "open" if "none" in tools else "sandboxed"
 
 
 def _require_self_tests(record: RunRecord) -> None:
@@ -66,7 +77,12 @@ def predicate(record: RunRecord, kept: Archive | None = None) -> ReportPredicate
         parents=(record.intent_digest,),
         run=record.run,
         order=OrderPart(name=record.plan.order, digest=record.order_digest, text=record.order_text),
-        seat=SeatPart(name=record.plan.seat, digest=record.plan.seat_digest, label=label_of(record.boots)),
+        seat=SeatPart(
+            name=record.plan.seat,
+            digest=record.plan.seat_digest,
+            label=label_of(record.boots),
+            isolation=isolation_of(record.plan.boots, record.boots),
+        ),
         plan=PlanPart(
             digest=record.plan_digest,
             seed_commitment=record.plan.seed_commitment,
@@ -86,11 +102,13 @@ def predicate(record: RunRecord, kept: Archive | None = None) -> ReportPredicate
             )
             for verdict in record.verdicts
         ),
+        graders=record.plan.instruments,
         self_test=record.self_tests,
         assurance=witnesses(((verdict.gate, verdict.status) for verdict in record.verdicts), record.boots),
         environment=record.environment,
         costs=record.costs,
         repeats=record.repeats,
+        craft=record.craft,
         evidence=_index(record, kept or Archive(b"", {})),
         record=pack(Measured(plan=record.plan, boots=record.boots, samples=record.samples)),
     )
@@ -155,6 +173,7 @@ __all__ = [
     "REPORT",
     "TEXT",
     "compose",
+    "isolation_of",
     "label_of",
     "predicate",
     "subject_digests",

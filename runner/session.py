@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from runner.clock import now
+from runner.craft.candidate import take
 from runner.errors import InputError, StateError
 from runner.files import write_whole
 from runner.model.order import load_order
 from runner.paths import state_home, workspace
-from runner.plan import runnable
+from runner.plan import runnable, target_of
 from runner.steps.journal import Journal
 from runner.steps.seats import load_manifest
 from runner.steps.state import Progress, Run
@@ -24,15 +25,17 @@ RUNS = "runs"
 _locks: dict[Path, int] = {}
 
 
-def open_run(order: Path, *, seat: str = "", resume: str = "", progress: Progress) -> Run:
-    """A new run of ``order``, or the run ``resume`` again.
+def open_run(
+    order: Path, *, seat: str = "", resume: str = "", candidate: Path | None = None, progress: Progress
+) -> Run:
+    """A new run of ``order``, or the run ``resume`` again. A frozen ``candidate`` stays with the run it was given to.
 
-    Raises InputError for an unknown run or an order other than the one the run was started with, and StateError where
-    another process works on the run.
+    Raises as :func:`runner.craft.candidate.take`, InputError for an unknown run or an order other than the one the run
+    was started with, and StateError where another process works on the run.
     """
     file = load_order(order)
     loaded = runnable(file)
-    manifest = load_manifest(seat or loaded.target.seat)
+    manifest = load_manifest(seat or target_of(loaded).seat)
     name = resume or _new_name()
     folder = state_home() / RUNS / name
     kept = folder / "order.yaml"
@@ -49,6 +52,8 @@ def open_run(order: Path, *, seat: str = "", resume: str = "", progress: Progres
             )
     else:
         folder.mkdir(parents=True)
+        if candidate is not None:
+            take(candidate, file, folder)
         write_whole(kept, file.text.encode())
     _lock(folder)
     return Run(

@@ -7,6 +7,7 @@ from typing import NoReturn
 from runner.attest.statement import moment
 from runner.draw import Draw
 from runner.errors import TrustError
+from runner.identity import identity_faults
 from runner.model.base import Arm
 from runner.model.boot import BootRecord
 from runner.model.plan import PlannedWindow
@@ -83,7 +84,9 @@ def check_samples(report: ReportPredicate, measured: Measured, where: str) -> No
         twice = sorted({window for window in calm if calm.count(window) > 1})
         what = "a window was measured twice and nothing says which counts"
         _refuse(what, where, "one undisturbed sample a window", twice)
-    _check_boots(report, boots, {boot.id for boot in plan.boots}, where)
+    planned = {boot.id: boot for boot in plan.boots}
+    _check_boots(report, boots, set(planned), where)
+    faults = {boot.id: identity_faults(boot, planned[boot.planned], plan) for boot in measured.boots}
     draw = Draw(bytes.fromhex(report.plan.seed), report.plan.digest)
     digests = set(report.evidence.files.values())
     for sample in measured.samples:
@@ -92,6 +95,9 @@ def check_samples(report: ReportPredicate, measured: Measured, where: str) -> No
         if window is None or boot is None:
             _refuse("a sample of a window or boot that is not in the plan", place, "one of the plan's", sample.boot)
         _check_sample(sample, window, boot, place)
+        if faults[boot.id]:
+            what = "a sample of a boot that loaded something else than was sealed"
+            _refuse(what, place, "what the plan seals", "; ".join(faults[boot.id]))
         arm = arm_of(window, draw)
         if sample.variant != plan.variants.get(arm):
             _refuse("the sample's variant is not that of its arm", place, plan.variants.get(arm, arm), sample.variant)

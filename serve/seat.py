@@ -19,6 +19,7 @@ class BootRequest:
     planned: PlannedBoot
     manifest: SeatManifest
     pack: Path
+    """What is served: the standing pack or a recipe's product."""
     libraries: dict[str, Path]
     """Variant name to native library. In a knock-out boot the candidate's name maps to the knock-out library."""
     variant: str
@@ -27,6 +28,8 @@ class BootRequest:
     """Typed reasons that strict 2 lets through."""
     folder: Path
     """Private folder of this boot (logs, temporary files, caches kept elsewhere); removed parts are the adapter's."""
+    tree: Path | None = None
+    """Packages of a patch order's product, which stand before the installed ones on the engine's import path."""
 
 
 class Boot(Protocol):

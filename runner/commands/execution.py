@@ -17,21 +17,25 @@ SeatName = Annotated[str, typer.Argument(metavar="SEAT", help="Name of a manifes
 def build(order: OrderPath, as_json: AsJson = False) -> None:
     """Build the native libraries of an order, or find them kept."""
     from runner.model.order import load_order
-    from runner.plan import runnable
+    from runner.plan import runnable, target_of
     from runner.steps.build import build_libraries, subjects_of, wanted
     from runner.steps.seats import load_manifest
 
     loaded = runnable(load_order(order))
-    adapter = load_manifest(loaded.target.seat).adapter
+    adapter = load_manifest(target_of(loaded).seat).adapter
     libraries = build_libraries(wanted(loaded, adapter), adapter)
     value = {"libraries": {name: str(path) for name, path in libraries.items()}, "subjects": subjects_of(libraries)}
     answer(value, "\n".join(f"{name}  {path}" for name, path in libraries.items()), as_json=as_json)
 
 
 def execute(
+    *,
     order: OrderPath,
     seat: SeatOption = "",
     resume: Annotated[str, typer.Option("--resume", metavar="RUN", help="Continue this run after a crash.")] = "",
+    candidate: Annotated[
+        Path | None, typer.Option("--candidate", metavar="FILE", help="A frozen candidate: what `dispatch` left.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -41,7 +45,7 @@ def execute(
     from runner.workflow import execute as execute_steps
 
     with watching(quiet=quiet or as_json) as progress:
-        run = open_run(order, seat=seat, resume=resume, progress=progress)
+        run = open_run(order, seat=seat, resume=resume, candidate=candidate, progress=progress)
         progress.note(f"run {run.name} in {run.folder}")
         code = execute_steps(run)
         release(run)

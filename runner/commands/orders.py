@@ -53,7 +53,12 @@ def check(
 
 
 def schema(
-    record: Annotated[str, typer.Argument(metavar="RECORD", help="order, seat or plan.")] = "order",
+    record: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECORD", help="order, seat, plan, record, evidence, or a signed one: report, intent, adoption ..."
+        ),
+    ] = "order",
     as_json: AsJson = False,
 ) -> None:
     """Print a JSON Schema."""

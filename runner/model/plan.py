@@ -34,6 +34,8 @@ class PlannedBoot(Record):
     strict: Literal[0, 1, 2]
     arguments: dict[str, JsonValue] = {}
     """Engine arguments of this boot over the seat manifest's."""
+    product: bool = False
+    """The recipe's product is booted: its pack instead of the standing one, or its tree before the installed one."""
     seconds: int
     """Expected duration of the boot itself."""
 

@@ -283,6 +283,17 @@ class PackMeasure(Record):
     faults: tuple[str, ...]
 
 
+class ProductMeasure(Record):
+    """What a recipe made, read again from disk and compared with its order."""
+
+    kind: Literal["product"] = "product"
+    digests: dict[str, Digest]
+    """As found on disk, by name."""
+    summary: dict[str, str]
+    """Counts and bytes, by name."""
+    faults: tuple[str, ...]
+
+
 class FieldPair(Record):
     """One requested value beside what the live engine says."""
 
@@ -327,6 +338,7 @@ Measure = Annotated[
     | PressureMeasure
     | SanitizerMeasure
     | PackMeasure
+    | ProductMeasure
     | ResolvedMeasure
     | RestoreMeasure
     | EngagedMeasure,

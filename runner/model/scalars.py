@@ -70,6 +70,17 @@ def _free(value: object) -> object:
     return str(value)
 
 
+def _setting(value: object) -> object:
+    """As :func:`_free`, but a number with a fraction becomes one: the value goes into somebody else's JSON."""
+    if isinstance(value, dict):
+        return {str(key): _setting(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_setting(inner) for inner in value]
+    if isinstance(value, Plain) and not _WHOLE.match(value) and _DECIMAL.match(value):
+        return float(value)
+    return _free(value)
+
+
 Whole = Annotated[int, BeforeValidator(_whole)]
 """A whole number in plain decimal digits."""
 
@@ -81,6 +92,9 @@ Number = Annotated[DecimalText, BeforeValidator(_number)]
 
 Free = Annotated[JsonValue, BeforeValidator(_free)]
 """A parameter whose type its consumer knows."""
+
+Setting = Annotated[JsonValue, BeforeValidator(_setting)]
+"""A value of another program's configuration."""
 
 Pin = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,64}$")]
 """A commit or digest, digit for digit as it was written."""

@@ -7,17 +7,28 @@ from pathlib import Path
 
 from carve_kernels.build import build as build_library
 from carve_kernels.cuda.build import build as build_gpu_library
+from carve_kernels.cuda.registry import sources_folder as gpu_sources_folder
+from carve_kernels.registry import sources_folder
 
 from recipe.pack import read_pack
-from runner.digest import sha256_file, sha256_tree
+from runner.brief.render import brief_of
+from runner.craft.candidate import laid_over, taken, toy
+from runner.craft.candidate import subjects as candidate_subjects
+from runner.digest import sha256_bytes, sha256_file, sha256_package, sha256_tree
 from runner.model.order import KernelOrder, WorkOrder
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS, desk_builds
-from runner.steps.state import Built, Run
+from runner.steps.state import Run
+from serve.adapters.fake import toy_record
+from serve.adapters.process import installed_engine
+from serve.witness.build import witness_library
 
-GRADERS = {"runner": "runner", "serve": "serve", "recipe": "recipe", "carve-kernels": "kernels/carve_kernels"}
-"""Trees of this checkout whose code plans, serves, measures and judges, by the name of their subject."""
+GRADERS = ("runner", "serve", "recipe", "kernels/carve_kernels")
+"""Trees of this checkout whose code plans, serves, measures and judges."""
+
+IN_THE_ENGINE = ("plugin", "witness")
+"""Trees below ``serve`` that every rank imports and answers for."""
 
 
 _WITHOUT_PACK = frozenset({"fake", "desk"})
@@ -26,9 +37,12 @@ _WITHOUT_PACK = frozenset({"fake", "desk"})
 def build(run: Run) -> Run:
     """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words."""
     adapter = run.manifest.adapter
-    built = build_libraries(wanted(run.order.order, adapter), adapter)
-    subjects = subjects_of(built) | (pack_subjects(run.manifest) if adapter not in _WITHOUT_PACK else {})
-    return replace(run, built=Built(built, subjects))
+    frozen = candidate_libraries(run, adapter)
+    others = tuple(name for name in wanted(run.order.order, adapter) if name not in frozen)
+    built = frozen | build_libraries(others, adapter)
+    subjects = subjects_of(built) | engine_subjects(run.manifest) | brief_subject(run) | candidate_subjects(run.folder)
+    subjects |= pack_subjects(run.manifest) if adapter not in _WITHOUT_PACK else {}
+    return replace(run, built=replace(run.built, libraries=built, subjects=subjects))
 
 
 def wanted(order: WorkOrder, adapter: str) -> tuple[str, ...]:
@@ -50,6 +64,22 @@ def build_libraries(variants: tuple[str, ...], adapter: str) -> dict[str, Path]:
     return {variant: make(variant) for variant in variants}
 
 
+def candidate_libraries(run: Run, adapter: str) -> dict[str, Path]:
+    """The candidate and its watermark from the files that were frozen; none where the checkout's own are judged."""
+    order = run.order.order
+    if not isinstance(order, KernelOrder) or taken(run.folder) is None:
+        return {}
+    variant = order.candidate.variant
+    if adapter == "fake":
+        return {variant: Path(toy(run.folder, order.candidate.sources) or variant)}
+    ours = {name for name in wanted(order, adapter) if name == variant or name.startswith(f"{variant}-")}
+    if adapter == "desk":
+        sources = laid_over(run.folder, gpu_sources_folder())
+        return {name: build_gpu_library(name, folder=sources) for name in ours}
+    sources = laid_over(run.folder, sources_folder())
+    return {name: build_library(name, sources) for name in ours}
+
+
 def subjects_of(libraries: dict[str, Path]) -> dict[str, str]:
     """Digests by subject name: ``library.<variant>`` and ``tree.<grader>``."""
     subjects = {f"library.{name}": sha256_file(path) for name, path in libraries.items() if path.is_file()}
@@ -59,7 +89,27 @@ def subjects_of(libraries: dict[str, Path]) -> dict[str, str]:
 def tree_subjects() -> dict[str, str]:
     """Digest of each grader's sources, ``tree.<grader>``."""
     root = source_root()
-    return {f"tree.{name}": sha256_tree(root, (root / tree).rglob("*.py")) for name, tree in GRADERS.items()}
+    subjects = {f"tree.{Path(tree).name}": sha256_tree(root, (root / tree).rglob("*.py")) for tree in GRADERS}
+    return subjects | {f"tree.{tree}": sha256_package(root / "serve" / tree) for tree in IN_THE_ENGINE}
+
+
+def engine_subjects(manifest: SeatManifest) -> dict[str, str]:
+    """Digests of the engine that serves and of the native witness in it. Raises SeatError where it is not installed."""
+    if manifest.adapter == "fake":
+        return {"engine.record": toy_record()}
+    if manifest.adapter == "desk":
+        return {}  # kernels alone: no engine serves
+    return {
+        "engine.record": installed_engine(manifest.distribution)["record"],
+        "witness.library": sha256_file(witness_library()),
+    }
+
+
+def brief_subject(run: Run) -> dict[str, str]:
+    """Digest of the brief that the order's craftsperson was given; a ``gate`` order has none."""
+    if not isinstance(run.order.order, KernelOrder):
+        return {}
+    return {"brief": sha256_bytes(brief_of(run.folder / "order.yaml", run.manifest.name).encode())}
 
 
 def pack_subjects(manifest: SeatManifest) -> dict[str, str]:

@@ -72,7 +72,8 @@ def arguments_of(request: BootRequest) -> dict[str, JsonValue]:
 
 def requested(request: BootRequest) -> dict[str, JsonValue]:
     """What the live engine's configuration is compared with."""
-    return arguments_of(request) | {"variant": request.variant, "strict": request.planned.strict}
+    own: dict[str, JsonValue] = {"variant": request.variant, "strict": request.planned.strict}
+    return arguments_of(request) | own | ({"model": str(request.pack)} if request.planned.product else {})
 
 
 def link_pack(request: BootRequest) -> None:
@@ -110,14 +111,19 @@ def environment(request: BootRequest) -> dict[str, str]:
     """The manifest's environment (``{cache}`` is the engine's kept cache) and the witness's own variables."""
     cache = cache_home() / "engine"
     cache.mkdir(parents=True, exist_ok=True)
+    tree = {"PYTHONPATH": str(request.tree)} if request.tree else {}
     declared = {name: value.replace("{cache}", str(cache)) for name, value in request.manifest.environment.items()}
-    return declared | {
-        "CARVE_LIBRARIES": json.dumps({name: str(path) for name, path in request.libraries.items()}),
-        "CARVE_VARIANT": request.variant,
-        "CARVE_STRICT": str(request.planned.strict),
-        "CARVE_ALLOWED_DECLINES": json.dumps(list(request.allowed_declines)),
-        "CARVE_WITNESS_LIBRARY": str(witness_library()),
-    }
+    return (
+        declared
+        | tree
+        | {
+            "CARVE_LIBRARIES": json.dumps({name: str(path) for name, path in request.libraries.items()}),
+            "CARVE_VARIANT": request.variant,
+            "CARVE_STRICT": str(request.planned.strict),
+            "CARVE_ALLOWED_DECLINES": json.dumps(list(request.allowed_declines)),
+            "CARVE_WITNESS_LIBRARY": str(witness_library()),
+        }
+    )
 
 
 def label_of(resolved: dict[str, Any], engine: dict[str, str]) -> Label:

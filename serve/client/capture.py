@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from runner.clock import now
 from runner.errors import SeatError
+from runner.material import DRAWN
 from runner.model.evidence import Call, Evidence, Exchange
 from serve.client.context import WindowContext
 from serve.client.machine import MachineWatch, processor_facts
@@ -101,7 +102,7 @@ def record(
         metrics_before=metrics_before,
         metrics_after=metrics_after,
         machine=tuple(machine.states),
-        material=material,
+        material={**material, DRAWN: context.drawn} if context.drawn else material,
         facts={"limits": context.manifest.limits.model_dump(mode="json"), **processor_facts(), **(facts or {})},
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from runner.errors import InputError
 from runner.model.evidence import Evidence
 from serve.client.context import WindowContext
-from serve.client.desk import kernel_speed, pack, parity, pressure, sanitizer
+from serve.client.desk import kernel_speed, pack, parity, pressure, product, sanitizer
 from serve.client.engaged import engaged
 from serve.client.forced import kld, ppl_decode
 from serve.client.kv import kv_window
@@ -35,6 +35,7 @@ _DRIVERS: dict[str, Driver] = {
     "ppl-decode": ppl_decode,
     "ppl-prefill": ppl_prefill,
     "pressure": pressure,
+    "product": product,
     "resolved": resolved,
     "sanitizer": sanitizer,
     "speed": speed,

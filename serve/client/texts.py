@@ -61,7 +61,10 @@ class TextStream:
                 expected='one {"id", "language", "text"} a line',
                 found=str(error),
             ) from error
+        taken: list[JsonValue] = []
+        context.drawn[self._language] = {"of": len(texts), "documents": taken}
         for index in context.draw.permutation(f"{context.material_label}/{self._language}", len(texts)):
+            taken.append(index)
             yield tokenise(texts[index])
 
     def take(self, count: int) -> list[int]:

@@ -12,10 +12,14 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from runner.digest import sha256_json
 from runner.model.evidence import POSITIONS, Evidence, Exchange
 from serve.instruments.answers import choice
 from serve.instruments.likelihood import single
 from serve.instruments.metrics import LINE, READ
+
+PROMPT_DIGEST = "prompt_digest"
+"""Stands in an extract's request for the prompt of an exchange that is not streamed."""
 
 
 def extract(evidence: Evidence) -> Evidence:
@@ -37,10 +41,10 @@ def relevant(text: str) -> str:
 
 
 def _exchange(exchange: Exchange, positions: JsonValue) -> Exchange:
-    """A scored document without its tokens (the material has them) and without other tokens' logprobs."""
+    """A scored document without other tokens' logprobs; of a prompt that no instrument reads its digest."""
     answered, request = choice(exchange), exchange.request
     if answered is None or not isinstance(exchange.body, dict):
-        return exchange
+        return exchange if exchange.events else exchange.model_copy(update={"request": _without_prompt(request)})
     if "prompt_logprobs" in request and isinstance(request.get("prompt"), list):
         scored: dict[str, Any] = {
             "prompt_logprobs": _own_tokens(answered.get("prompt_logprobs"), request["prompt"]),
@@ -51,9 +55,16 @@ def _exchange(exchange: Exchange, positions: JsonValue) -> Exchange:
             "logprobs": _forced(answered["logprobs"], positions if isinstance(positions, list) else None),
         }
     else:
-        return exchange
+        scored = {name: value for name, value in answered.items() if name != "prompt_token_ids"}
+    return exchange.model_copy(
+        update={"request": _without_prompt(request), "body": {**exchange.body, "choices": [scored]}}
+    )
+
+
+def _without_prompt(request: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Tokens follow from the seed and the text pools, or stand in the material: their digest says which they were."""
     kept = {name: value for name, value in request.items() if name not in ("prompt", "vllm_xargs")}
-    return exchange.model_copy(update={"request": kept, "body": {**exchange.body, "choices": [scored]}})
+    return kept | ({PROMPT_DIGEST: sha256_json(request["prompt"])} if "prompt" in request else {})
 
 
 def _own_tokens(entries: Any, prompt: Any) -> Any:

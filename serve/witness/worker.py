@@ -14,7 +14,7 @@ import vllm
 
 import serve.plugin
 import serve.witness
-from runner.digest import sha256_bytes, sha256_file, sha256_tree
+from runner.digest import sha256_bytes, sha256_file, sha256_package
 from runner.model.boot import RankIdentity
 from serve.witness.witness import ArgumentError, current
 
@@ -42,8 +42,8 @@ class WitnessExtension:
                 if str(library.path.resolve()) in mapped
             },
             trees={
-                "plugin": _source_digest(serve.plugin.__path__[0]),
-                "witness": _source_digest(serve.witness.__path__[0]),
+                "plugin": sha256_package(Path(serve.plugin.__path__[0])),
+                "witness": sha256_package(Path(serve.witness.__path__[0])),
             },
             weights=witness.weights_digest(dict(self.model_runner.model.named_parameters())),
         )
@@ -124,8 +124,3 @@ def mapped_libraries() -> frozenset[str]:
     """Paths of the files mapped into this process."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return frozenset(parts[5] for line in lines if len(parts := line.split(maxsplit=5)) == 6)
-
-
-def _source_digest(package: str) -> str:
-    root = Path(package)
-    return sha256_tree(root, [path for path in root.rglob("*") if path.suffix in (".py", ".cpp")])

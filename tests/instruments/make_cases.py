@@ -34,6 +34,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "ppl-decode": cases_likelihood.ppl_decode,
     "ppl-prefill": cases_likelihood.ppl_prefill,
     "pressure": cases_gpu.facts("pressure"),
+    "product": cases_engine.product,
     "resolved": cases_engine.resolved,
     "restore": cases_engine.restore,
     "sanitizer": cases_gpu.facts("sanitizer"),

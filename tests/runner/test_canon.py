@@ -311,7 +311,7 @@ def test_what_rests_on_a_withdrawn_gate_no_longer_counts(
     published: Path, demo_adopter: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decide.adopt(desk(published, demo_adopter, 1), "r1", "good")
-    gone = Withdrawn(gate="speed", version=1, date="2026-11-20", reason="averaged warm-up blocks")
+    gone = Withdrawn(kind="gate", name="speed", version=1, date="2026-11-20", reason="averaged warm-up blocks")
     monkeypatch.setattr("runner.judge.withdrawn", lambda: (gone,))
     text = text_of(published)
     assert "Run r1" not in section(text, "Standing")

@@ -1,4 +1,4 @@
-"""The order itself, by kind. ``kernel`` and ``gate`` orders run; the other kinds load without loss."""
+"""The order itself, by kind. All kinds but ``survey`` run on a seat."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from runner.model.order.contract import Contract, Design, ReportDuties, Required
 from runner.model.order.facts import Deliverable, Fact, OrderInput, Reading, Ruling
 from runner.model.order.intent import Capability, Constraints, Intent, People, Scope
 from runner.model.order.judgement import GateRequest, KillLine, Primary
+from runner.model.order.overlay import Overlay
 from runner.model.scalars import Free, Line, Whole
 from runner.yaml_strict import parse, read
 
@@ -97,7 +98,8 @@ class OverlayOrder(WorkOrder):
 
     kind: Literal["overlay"]
     target: Target | None = None
-    recipe: dict[str, Free] = {}
+    recipe: Overlay | None = None
+    """Absent in an order that is not to be run here."""
 
 
 class PatchOrder(WorkOrder):
@@ -120,7 +122,11 @@ Order = Annotated[
 ]
 """Any work order."""
 
-RunnableOrder = KernelOrder | GateOrder
+RecipeOrder = BakeOrder | OverlayOrder | PatchOrder
+"""Orders whose candidate is a product: a pack or a patched tree, booted against the standing pack."""
+
+RunnableOrder = KernelOrder | GateOrder | RecipeOrder
+"""Orders that have a run."""
 
 
 class OrderFile(Record):

@@ -80,6 +80,7 @@ def context_of(boot: BootedEngine, name: str, variant: str = "lna2", /, **argume
         draw=Draw(bytes(32), "0" * 64),
         pools=POOLS,
         variant=variant,
+        pack=Path("toy"),
     )
 
 

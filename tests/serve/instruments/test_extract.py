@@ -8,6 +8,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.digest import sha256_json
 from runner.model.evidence import Evidence, Exchange
 from serve.instruments.extract import extract, relevant, shortest
 from serve.instruments.likelihood import single
@@ -80,4 +81,5 @@ def test_only_drawn_positions_keep_their_top_logprobs() -> None:
         "logprobs": {"top_logprobs": [None, {"token_id:1": -0.1, "token_id:99": -2.5}, None]},
     }
     assert second["logprobs"] == {"token_logprobs": [-0.1, -0.1, -0.1]}
-    assert [one.request for one in extract(evidence).exchanges] == [{"logprobs": 2}] * 2
+    kept = {"logprobs": 2, "prompt_digest": sha256_json([1])}
+    assert [one.request for one in extract(evidence).exchanges] == [kept] * 2
