@@ -79,15 +79,15 @@ class Part:
 
     @property
     def in_features(self) -> int:
-        return self.suh.shape[0]
+        return int(self.suh.shape[0])
 
     @property
     def out_features(self) -> int:
-        return self.svh.shape[0]
+        return int(self.svh.shape[0])
 
     @property
     def bits(self) -> int:
-        return self.trellis.shape[-1] // 16
+        return int(self.trellis.shape[-1]) // 16
 
 
 class DenseLibrary:

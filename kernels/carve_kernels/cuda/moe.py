@@ -75,11 +75,11 @@ class Projection:
 
     @property
     def bits(self) -> int:
-        return self.trellis.shape[-1] // 16
+        return int(self.trellis.shape[-1]) // 16
 
-    def pointers(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def pointers(self) -> tuple[torch.Tensor, ...]:
         """Three int64 tables of device addresses, one an expert."""
-        return tuple(  # type: ignore[return-value]  # three by construction
+        return tuple(
             torch.tensor([one.data_ptr() for one in whole], dtype=torch.int64, device=whole.device)
             for whole in (self.trellis, self.suh, self.svh)
         )
@@ -88,7 +88,9 @@ class Projection:
 class Layer:
     """The experts of one layer. InputError where the projections do not fit each other."""
 
-    def __init__(self, gate: Projection, up: Projection, down: Projection, codebook: int) -> None:
+    def __init__(self, projections: Sequence[Projection], codebook: int) -> None:
+        """``projections`` are gate, up and down."""
+        gate, up, down = projections
         self.projections, self.codebook = (gate, up, down), codebook
         self.experts, self.hidden = gate.suh.shape
         self.intermediate = gate.svh.shape[1]

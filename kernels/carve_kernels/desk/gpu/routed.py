@@ -63,7 +63,7 @@ class Experts:
             for part in parts
         ]
         self.shape, self.bits, self.book = shape, bits, book
-        self.layer = Layer(*projections, codebook=book.abi)
+        self.layer = Layer(projections, book.abi)
         self._decoded: dict[int, tuple[torch.Tensor, ...]] = {}
 
     def decoded(self, expert: int) -> tuple[torch.Tensor, ...]:
@@ -191,9 +191,9 @@ class RoutedWorkload:
                     pairs = [(route, material.INPUTS[(place + rows) % 4]) for place, route in enumerate(ROUTES)]
                 yield self._group(f"served-k{bits}-m{rows}", served, rows, pairs, source)
         for shape in (SMALL, ODD):
-            for bits, book in FORMATS:
-                made = Experts(source.torch, shape, bits, book)
-                name = f"{book.value}-h{shape.hidden}-k{''.join(map(str, bits))}"
+            for each, book in FORMATS:
+                made = Experts(source.torch, shape, each, book)
+                name = f"{book.value}-h{shape.hidden}-k{''.join(map(str, each))}"
                 for rows in BRIEF_ROWS:
                     pairs = [(route, material.INPUTS[place % 4]) for place, route in enumerate(ROUTES)]
                     yield self._group(f"{name}-m{rows}", made, rows, pairs, source)
