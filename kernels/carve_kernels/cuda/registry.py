@@ -26,6 +26,10 @@ VARIANTS = {
             "lna2-paired with an output 1 % too large",
             (_PAIRED, _WATERMARK),
         ),
+        Variant("lna", Role.CANDIDATE, "cuda/lna.cu", "the first attempt: five phases with barriers over the grid"),
+        Variant("lna-watermark", Role.WATERMARK, "cuda/lna.cu", "lna with an output 1 % too large", (_WATERMARK,)),
+        Variant("lna-null-decode", Role.DESK, "cuda/lna.cu", "the same loads, nothing decoded", (_NULL_DECODE,)),
+        Variant("lna-brief", Role.DESK, "cuda/lna.cu", "one instantiation", ("CARVE_ONE_INSTANTIATION",)),
         Variant("dense", Role.CANDIDATE, "cuda/dense.cu", "linears that share an input, in one launch"),
         Variant(
             "dense-watermark", Role.WATERMARK, "cuda/dense.cu", "dense with an output 1 % too large", (_WATERMARK,)
