@@ -12,7 +12,7 @@ from typing import Any
 from runner.boots import new_record
 from runner.digest import sha256_file
 from runner.errors import SeatError
-from runner.model.boot import BootRecord, RankIdentity
+from runner.model.boot import NO_WEIGHTS, BootRecord, RankIdentity
 from runner.model.evidence import RankCounters
 from runner.paths import cache_home
 from serve.adapters.side import run_job
@@ -116,7 +116,7 @@ class GpuDeskSeat:
             pid=os.getpid(),
             libraries={name: sha256_file(path) for name, path in request.libraries.items()},
             trees={},
-            weights="0" * 64,
+            weights=NO_WEIGHTS,
             devices=tuple(card["devices"]),
         )
         record = new_record(

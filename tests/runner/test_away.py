@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,9 @@ def test_what_was_measured_away_is_judged_and_signed_here(order: Path, capsys: p
     report = Path(told["report"])
     assert command(["verify", str(report), "--deep", "--require", "pass"]) == 0
     assert load_order(order).order.id == report.parent.name
+    signed = json.loads(base64.b64decode(json.loads((report / "report.dsse.json").read_bytes())["payload"]))
+    assert signed["predicate"]["seat"] == signed["predicate"]["seat"] | {"name": "desk-h200", "label": "real"}
+    assert signed["predicate"]["assurance"] == ["perturbation", "profiler"]
 
 
 def test_the_label_is_real_because_a_card_answered(order: Path) -> None:
