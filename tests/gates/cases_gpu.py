@@ -55,6 +55,10 @@ def kernel_speed() -> list[Case]:
     def against(*cold: int, ours: tuple[int, ...] = OURS, error: str = "1e-4") -> KernelSpeedCase:
         return case(times("candidate", ours, error), times("exl3_moe", THEIRS), times("exl3_moe_coop", cold))
 
+    def twice_against(*cold: int) -> GateInput:
+        both = against(*cold)
+        return one(both, both, targets=[{"rows": 4, "ratio": "3", "against": "exl3_moe_coop"}])
+
     def twice(both: KernelSpeedCase) -> GateInput:
         return one(both, both)
 
@@ -72,7 +76,13 @@ def kernel_speed() -> list[Case]:
             "FAIL",
             "25.0 µs",
         ),
-        ("every-target_pass", one(), "PASS", "every target", {"k2-m4 ratio, low": ">= 3", "k2-m4 candidate": "<= 24"}),
+        (
+            "every-target_pass",
+            one(),
+            "PASS",
+            "every target",
+            {"k2-m4 over best incumbent, low": ">= 3", "k2-m4 candidate": "<= 24"},
+        ),
         (
             "exactly-at-its-targets_pass",
             twice(case(times("candidate", (24_000,) * 6), times("x", (73_000,) * 6))),
@@ -98,7 +108,12 @@ def kernel_speed() -> list[Case]:
         ("bits-are-missing_invalid", one(targets=other_bits), "INVALID", "K 3 at 4 rows"),
         ("a-case-is-missing_invalid", one(second=None), "INVALID", "measured in 1 of 2"),
         ("FL-01-it-did-not-run_invalid", one(case(*GOOD.kernels, counted=0)), "INVALID", "counted 0"),
-        ("nothing-to-compare_invalid", one(case(times("candidate", OURS))), "INVALID", "no incumbent kernel ran"),
+        (
+            "nothing-to-compare_invalid",
+            one(case(times("candidate", OURS))),
+            "INVALID",
+            "any incumbent kernel did not run",
+        ),
         (
             "the-incumbent-is-wrong_invalid",
             one(case(times("candidate", OURS), times("x", THEIRS, "0.021"))),
@@ -119,7 +134,26 @@ def kernel_speed() -> list[Case]:
             "5 replays",
         ),
         ("no-time-at-all_invalid", one(against(*[70_000] * 7, 0)), "INVALID", "do not pair"),
-        ("no-kernel-at-all_invalid", one(case()), "INVALID", "no incumbent kernel ran"),
+        (
+            "only-the-named-kernel-counts_pass",
+            one(against(*[50_000] * 8), targets=[{"rows": 4, "ratio": "3", "against": "exl3_moe"}]),
+            "PASS",
+            "every target",
+            {"k2-m4 over exl3_moe, low": ">= 3"},
+        ),
+        (
+            "the-named-kernel-is-faster_fail",
+            twice_against(*[50_000] * 8),
+            "FAIL",
+            "2.50 times as fast as exl3_moe_coop",
+        ),
+        (
+            "the-named-kernel-did-not-run_invalid",
+            one(targets=[{"rows": 4, "ratio": "3", "against": "exl3_moe_coop"}]),
+            "INVALID",
+            "exl3_moe_coop did not run",
+        ),
+        ("no-kernel-at-all_invalid", one(case()), "INVALID", "any incumbent kernel did not run"),
         (
             "the-yardstick-moved_invalid",
             one(second=case(times("candidate", (23_000,) * 8), times("x", (99_000,) * 8))),

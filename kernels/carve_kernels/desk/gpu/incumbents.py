@@ -41,6 +41,11 @@ COOPERATIVE_SLOTS = 256
 """More pairs of row and expert ``exl3_moe_coop`` does not take."""
 
 
+def _is_later(module: ModuleType) -> bool:
+    """1.6 and later: more arguments, and a cooperative kernel."""
+    return hasattr(module, "exl3_moe_coop")
+
+
 def dense(module: ModuleType, fan: Fan, x: torch.Tensor) -> dict[str, Dense]:
     """``exl3_gemm`` launched once a part, and ``exl3_mgemm`` once for all; float32 outputs, scratch made beforehand."""
     rows, mcg, mul1 = x.shape[0], fan.book is Codebook.MCG, fan.book is Codebook.MUL1
@@ -62,10 +67,11 @@ def dense(module: ModuleType, fan: Fan, x: torch.Tensor) -> dict[str, Dense]:
     widest = torch.empty(1, rows, int(widths.max()), device=device)
     slabs = torch.empty(len(fan.parts), rows, fan.in_features, dtype=torch.half, device=device)
     batch, bits = x.unsqueeze(0), fan.parts[0].bits
+    rest = (None, None, 0) if _is_later(module) else ()
 
     def mgemm() -> list[torch.Tensor]:
         arguments = (batch, tables[0], widest, tables[1], slabs, tables[2], index, None, bits, -1, mcg, mul1)
-        module.exl3_mgemm(*arguments, -1, -1, 0, 1, widths, places)
+        module.exl3_mgemm(*arguments, -1, -1, 0, 1, widths, places, *rest)
         return grouped
 
     return {"exl3_gemm": gemm, "exl3_mgemm": mgemm}
@@ -99,7 +105,7 @@ def routed(module: ModuleType, layer: Layer, bits: int, batch: Batch, *, limit: 
         torch.empty(concurrency, rows_a_tile, layer.intermediate, dtype=torch.half, device=device) for _ in range(2)
     ]
     sum_plain = torch.zeros(rows, hidden, device=device)
-    later = hasattr(module, "exl3_moe_coop")
+    later = _is_later(module)
     rest = (None, None, 1, rows_a_tile, 16) if later else ()
     books = (True, False) * 3
 
