@@ -33,11 +33,9 @@ def _label_objections(report: ReportPredicate, adoption: Adoption, ledger: Ledge
         found.append("it was measured on an attached server, which can only be adopted as descriptive")
     if adoption.seat != seat:
         found.append(f"it was measured on {seat}, not on {adoption.seat}")
-    answered = {other.seat.label for _, other in ledger.of(ReportPredicate) if other.seat.name == adoption.seat}
-    answered |= {each.label for _, each in ledger.of(Observation) if each.seat == adoption.seat}
     if report.seat.isolation == "open" and adoption.scope != "descriptive":
         found.append("its candidate ran without a sandbox, so it can only be adopted as descriptive")
-    if label == "cpu" and "real" in answered:
+    if label == "cpu" and "real" in ledger.labels.get(adoption.seat, ()):
         found.append(f"it was measured on a CPU and {adoption.seat} is a GPU seat")
     return found
 

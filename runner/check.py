@@ -5,39 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from math import log
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from runner.checks.citations import citations
+from runner.checks.duties import duties, unfilled
+from runner.checks.facts import facts
+from runner.checks.fault import Fault
+from runner.checks.floors import floors
+from runner.checks.judgement import judgement
 from runner.errors import InputError
 from runner.gates.registry import gate
 from runner.model.order import (
     GateOrder,
     KernelOrder,
+    Primary,
     RecipeOrder,
     RunnableOrder,
-    SurveyOrder,
     Target,
     WorkOrder,
     load_order,
 )
 from runner.model.seat import SeatManifest
 from runner.plan_parameters import sealed_parameters
-from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY
+from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY, NEEDS_PRODUCT
 from runner.stats import supports
 from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
 
 _MINIMUM_BLOCK_BOOTS = 2
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One thing that is wrong."""
-
-    path: tuple[str | int, ...]
-    """Field of the order."""
-    message: str
 
 
 @dataclass(frozen=True)
@@ -54,23 +52,32 @@ class PlacedFault:
 def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
     """Faults of one order on its seat (or on ``seat``). Raises InputError where the order cannot be read at all."""
     order = load_order(path).order
-    if isinstance(order, SurveyOrder) or order.target is None:
-        return ()
     document = read(path)
-    faults = check(order, load_manifest(seat or order.target.seat))
-    return tuple(PlacedFault(document.locate(fault.path), fault) for fault in faults)
+    faults = check(order, _manifest(order, seat))
+    placed = (PlacedFault(document.locate(fault.path), fault) for fault in faults)
+    return tuple(sorted(placed, key=lambda one: (one.place.line, one.place.column)))
 
 
-def check(order: WorkOrder, manifest: SeatManifest) -> tuple[Fault, ...]:
-    """Every fault of the order on this seat; empty where it can be run."""
-    if not isinstance(order, RunnableOrder) or order.target is None:
-        return ()
+def _manifest(order: WorkOrder, seat: str) -> SeatManifest | None:
+    """The seat of the order; None where its kind needs none and names none."""
+    target: Target | None = getattr(order, "target", None)
+    name = seat or (target.seat if target else "")
+    return load_manifest(name) if name else None
+
+
+def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
+    """Every fault of the order on this seat; empty where it can be decided."""
+    if blank := tuple(unfilled(order)):
+        return blank  # a starter: everything else would only distract
+    sound = (*facts(order), *citations(order), *floors(order), *judgement(order, manifest), *duties(order, manifest))
+    if not isinstance(order, RunnableOrder) or order.target is None or manifest is None:
+        return sound
     return (
+        *sound,
         *_target(order.target, manifest),
         *(_primary(order, manifest) if isinstance(order, KernelOrder | GateOrder) else _product(order)),
         *_gates(order, manifest),
         *_candidate(order, manifest),
-        *_capability(order),
     )
 
 
@@ -85,6 +92,11 @@ def _target(target: Target, manifest: SeatManifest) -> Iterator[Fault]:
                 ("target", "serve", name),
                 f"the order asks for {value!r}, seat {manifest.name} starts with {manifest.arguments[name]!r}",
             )
+    for name, word in target.environment.items():
+        if manifest.environment.get(name) != word:
+            found = manifest.environment.get(name, "nothing")
+            message = f"the order asks for {word!r}, seat {manifest.name} sets {found!r}"
+            yield Fault(("target", "environment", name), message)
 
 
 def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[Fault]:
@@ -112,8 +124,21 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
             f"margin {primary.margin} is below the seat's own A/A half width {manifest.noise.a_a_half_width} "
             f"({manifest.noise.source}): noise alone would decide",
         )
+    yield from _power(order, primary)
     if primary.pairing == "boot":
         yield Fault(("primary", "pairing"), "pairing by boot is not planned yet: use block")
+
+
+def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:
+    """A hope inside the margin: even if it comes true, the verdict is not FASTER."""
+    gain = order.intent.expected_gain
+    if not isinstance(order, KernelOrder) or gain is None or gain.unit != "ratio":
+        return
+    if Decimal(gain.high) <= 0 or log(Decimal(gain.high)) <= Decimal(primary.margin):
+        yield Fault(
+            ("intent", "expected_gain", "high"),
+            f"a gain of {gain.high} lies inside the margin {primary.margin} (natural-log ratio): it cannot be decided",
+        )
 
 
 def _product(order: RecipeOrder) -> Iterator[Fault]:
@@ -128,10 +153,13 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
         yield Fault(("gates",), "an order without gates decides nothing")
     for index, request in enumerate(order.gates):
         path = ("gates", index)
+        if request.planned is not None:
+            continue
         try:
             known = gate(request.name, request.version)
         except InputError as error:
-            yield Fault((*path, "name"), f"{error.what} {error.found}; known: {error.expected}")
+            hint = "; one that is still to be written says `planned`"
+            yield Fault((*path, "name"), f"{error.what} {error.found}; known: {error.expected}{hint}")
             continue
         if request.name not in MAKERS:
             yield Fault((*path, "name"), f"no windows are planned for gate {request.name}")
@@ -141,8 +169,9 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
             yield Fault(
                 (*path, "name"), f"gate {request.name} is about a native library, a {order.kind} order has none"
             )
-        if isinstance(order, KernelOrder) and request.name == "product":
-            yield Fault((*path, "name"), "gate product is about what a recipe made, a kernel order makes nothing")
+        if isinstance(order, KernelOrder) and request.name in NEEDS_PRODUCT:
+            about = f"gate {request.name} is about what a recipe made, a kernel order makes nothing"
+            yield Fault((*path, "name"), about)
         try:
             known.Parameters.model_validate(sealed_parameters(order, manifest, request))
         except ValidationError as error:
@@ -163,12 +192,3 @@ def _candidate(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
     proof = "parity" if manifest.adapter == "desk" else "engaged"
     if proof not in {request.name for request in order.gates}:
         yield Fault(("gates",), f"gate {proof} is missing: nothing would show that the candidate ran")
-
-
-def _capability(order: RunnableOrder) -> Iterator[Fault]:
-    for index, need in enumerate(order.capability):
-        if need.available == "no" and need.substitute_if_absent is None:
-            yield Fault(
-                ("capability", index, "available"),
-                f"{need.name} is not available and the order names no substitute",
-            )

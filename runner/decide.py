@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runner import canon, ledger
 from runner.adoption import objections, revoked, stale, waivers_for
-from runner.attest.keys import PrivateKey
+from runner.attest.dsse import SigningKey
 from runner.attest.statement import Signed, moment, open_signed, sign
 from runner.attest.trust import Trust, load_trust
 from runner.clock import now
@@ -26,11 +26,11 @@ class Desk:
     workspace: Path
     trust: Trust
     ledger: Ledger
-    key: PrivateKey
+    key: SigningKey
     at: str
 
     @classmethod
-    def open(cls, workspace: Path, key: PrivateKey, at: str | None = None) -> Desk:
+    def open(cls, workspace: Path, key: SigningKey, at: str | None = None) -> Desk:
         """Raises TrustError where the ledger does not hold."""
         trust = load_trust(workspace, user=False)
         return cls(workspace, trust, ledger.load(workspace, trust), key, at or now())

@@ -72,7 +72,8 @@ def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, st
     """
     order = runnable(file)
     layout, primary = layout_of(order, manifest), primary_of(order)
-    made = _placed(layout, [(request, _make(layout, request)) for request in order.gates])
+    ready = [request for request in order.gates if request.planned is None]
+    made = _placed(layout, [(request, _make(layout, request)) for request in ready])
     windows = _in_boot_order([window for _, part in made for window in part.own])
     boots = tuple(layout.boot(name) for name in BOOT_ORDER if any(window.boot == name for window in windows))
     gates = tuple(

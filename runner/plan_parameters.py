@@ -17,6 +17,8 @@ def sealed_parameters(order: RunnableOrder, manifest: SeatManifest, request: Gat
         given["boot_to_boot"] = manifest.noise.boot_to_boot
         if manifest.noise.source != "assumed":
             given["a_a_half_width"] = manifest.noise.a_a_half_width
+        if "speculative_config" in manifest.arguments:
+            given["texts"] = "equal"
         if isinstance(order, GateOrder):
             given["require"] = "not-slower"
     return given | request.parameters

@@ -241,6 +241,12 @@ def _product(layout: Layout, request: GateRequest) -> Made:
     return Made((layout.window("product", DESK, "product@1", "none", {}, seconds=seconds),))
 
 
+def _sensitivity(layout: Layout, request: GateRequest) -> Made:
+    seconds = amount(request, "window_seconds", 45)
+    arguments = _documents(request, 128)
+    return Made((layout.window("sensitivity", DESK, "sensitivity@1", "none", arguments, seconds=seconds),))
+
+
 def _restore(layout: Layout, request: GateRequest) -> Made:
     return Made((layout.window("restore", DESK, "restore@1", "none", {}, seconds=1),))
 
@@ -261,6 +267,7 @@ def _resolved(layout: Layout, request: GateRequest) -> Made:
 MAKERS: dict[str, Maker] = {
     "pack": _pack,
     "product": _product,
+    "sensitivity": _sensitivity,
     "resolved": _resolved,
     "engaged": _engaged,
     "parity": _parity,
@@ -286,5 +293,8 @@ ON_A_GPU = frozenset({"kernel-speed", "pressure", "sanitizer"})
 NEEDS_LIBRARY = frozenset({"engaged", "parity", "watermark", "knock-out", "speed"}) | ON_A_GPU
 """Gates about a native candidate, which a recipe's product is not; ``speed`` pairs variants inside a boot."""
 
-NEEDS_CANDIDATE = (NEEDS_LIBRARY - {"speed"}) | {"kld", "perturbation", "product"}
+NEEDS_PRODUCT = frozenset({"product", "sensitivity"})
+"""Gates about what a recipe made."""
+
+NEEDS_CANDIDATE = (NEEDS_LIBRARY - {"speed"}) | NEEDS_PRODUCT | {"kld", "perturbation"}
 """Gates that say nothing where there is no candidate."""

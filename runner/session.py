@@ -17,6 +17,7 @@ from runner.files import write_whole
 from runner.model.order import load_order
 from runner.paths import state_home, workspace
 from runner.plan import runnable, target_of
+from runner.readiness import require_ready
 from runner.steps.journal import Journal
 from runner.steps.seats import load_manifest
 from runner.steps.state import Progress, Run
@@ -31,11 +32,13 @@ def open_run(
     """A new run of ``order``, or the run ``resume`` again. A frozen ``candidate`` stays with the run it was given to.
 
     Raises as :func:`runner.craft.candidate.take`, InputError for an unknown run or an order other than the one the run
-    was started with, and StateError where another process works on the run.
+    was started with, StateError where another process works on the run, and SeatError for an order that waits for a
+    seat or gate still to be written.
     """
     file = load_order(order)
     loaded = runnable(file)
     manifest = load_manifest(seat or target_of(loaded).seat)
+    require_ready(loaded, manifest)
     name = resume or _new_name()
     folder = state_home() / RUNS / name
     kept = folder / "order.yaml"

@@ -113,8 +113,7 @@ def _check_subjects(signed: Signed, report: ReportPredicate, intent: SignedInten
     promised = {**intent.candidate, **plan.subjects, "order": report.order.digest, "plan": report.plan.digest}
     for name, digest in promised.items():
         _same(f"another {name} than was planned", digest, signed.subjects.get(name, "nothing"), signed.where)
-    history = signed.raw["craft"]
-    told = None if history is None else sha256_json(history)
+    told = None if report.craft is None else sha256_json(report.craft.model_dump(mode="json"))
     _same("the history of attempts was changed", signed.subjects.get("craft.history"), told, signed.where)
 
 

@@ -142,10 +142,9 @@ def _write_shard(header: Header, target: Path, spool: Path, replaced: dict[str, 
 
 def _write_configuration(pack: Pack, partial: Path, headers: list[Header]) -> None:
     entries = [entry for header in headers for entry in header.entries]
-    books = {module.codebook for module in pack.modules.values()}
     config = json.loads((pack.folder / CONFIG).read_bytes())
     shapes = ((entry.name, entry.shape) for entry in entries)
-    config["quantization_config"] = pack_write.quantization_config(shapes, books.pop())
+    config["quantization_config"] = pack_write.quantization_config(shapes)
     pack_write.write_json(partial / CONFIG, config)
 
 

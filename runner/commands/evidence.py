@@ -105,24 +105,18 @@ def _verify(
     as_json: AsJson = False,
 ) -> None:
     """Check that reports are authentic and follow from themselves. No network, no seat, no GPU."""
-    from runner.attest.trust import Trust, load_trust, read_signers
     from runner.errors import CarveError, InputError
-    from runner.listing import expand
-    from runner.verify import verify
+    from runner.verify_many import verify_many
 
     if require not in (None, "pass"):
         raise InputError("no such requirement", expected="pass", found=str(require))
     code, answers = 0, []
-    for path in expand(paths):
-        here = workspace or _workspace(path) or _workspace()
-        try:
-            trust = Trust(read_signers(signers.read_text(), "user", str(signers))) if signers else load_trust(here)
-            found = verify(path, trust, here, deep=deep)
-        except CarveError as error:
-            code = max(code, error.exit_code)
-            answers.append({"path": str(path), "error": str(error)})
+    for path, found in verify_many(paths, workspace, signers=signers, deep=deep):
+        if isinstance(found, CarveError):
+            code = max(code, found.exit_code)
+            answers.append({"path": str(path), "error": str(found)})
             if not as_json:
-                typer.echo(f"REFUSED {path}\n{error}", err=True)
+                typer.echo(f"REFUSED {path}\n{found}", err=True)
             continue
         answers.append(found.model_dump(mode="json"))
         if require == "pass":

@@ -28,6 +28,7 @@ from runner.gates import (
     resolved,
     restore,
     sanitizer,
+    sensitivity,
     speed,
     watermark,
 )
@@ -53,6 +54,7 @@ _GATES: tuple[Gate, ...] = (
     needle,
     kv_window,
     finish,
+    sensitivity,
     restore,
 )
 

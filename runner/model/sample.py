@@ -33,6 +33,12 @@ class StreamMeasure(Record):
     inter_token_ns: tuple[int, int, int]
     """p50, p95 and p99 of the time between tokens."""
     finish_reason: str
+    events: int = 0
+    """Events that carried tokens: with speculation, or a parser in between, one event carries several."""
+    first_tokens: int = 1
+    """Tokens of the first such event; no time between events belongs to them."""
+    output_digest: Digest | None = None
+    """SHA-256 of the generated ids: another text is another workload where a draft model speculates."""
 
 
 class SpeedMeasure(Record):
@@ -294,6 +300,26 @@ class ProductMeasure(Record):
     faults: tuple[str, ...]
 
 
+class SensitivityRow(Record):
+    """What one changed layer costs, or all of them together."""
+
+    layer: str
+    """Its prefix, or ``together``."""
+    deltas: dict[str, DecimalText]
+    """Document to the rise of its mean loss, in nats."""
+    mean_kl: DecimalText
+    """KL(standing ‖ changed), mean over documents, in nats."""
+
+
+class SensitivityMeasure(Record):
+    """One changed layer at a time, by a reference forward."""
+
+    kind: Literal["sensitivity"] = "sensitivity"
+    tokens: int
+    """Scored tokens of all documents."""
+    rows: tuple[SensitivityRow, ...]
+
+
 class FieldPair(Record):
     """One requested value beside what the live engine says."""
 
@@ -339,6 +365,7 @@ Measure = Annotated[
     | SanitizerMeasure
     | PackMeasure
     | ProductMeasure
+    | SensitivityMeasure
     | ResolvedMeasure
     | RestoreMeasure
     | EngagedMeasure,

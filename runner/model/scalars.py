@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator, JsonValue, StringConstraints
+from pydantic import BeforeValidator, JsonValue, StringConstraints, WithJsonSchema
 
 from runner.model.base import DecimalText
 
@@ -87,7 +87,13 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """``true`` or ``false`` and nothing else: ``on``, ``off``, ``yes`` and ``no`` are words."""
 
-Number = Annotated[DecimalText, BeforeValidator(_number)]
+Number = Annotated[
+    DecimalText,
+    BeforeValidator(_number),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number"}, {"type": "string", "pattern": _DECIMAL.pattern.replace(r"\Z", "$")}]}
+    ),
+]
 """A decimal number, kept as text so that no reader rounds it."""
 
 Free = Annotated[JsonValue, BeforeValidator(_free)]
@@ -98,6 +104,9 @@ Setting = Annotated[JsonValue, BeforeValidator(_setting)]
 
 Pin = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,64}$")]
 """A commit or digest, digit for digit as it was written."""
+
+PinOrUnknown = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{7,64}|unknown)$")]
+"""A pin, or ``unknown`` where nobody recorded it: then a plan stays a draft."""
 
 Line = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 """Text that says something."""

@@ -22,6 +22,7 @@ def render(entry: Signed, measured: Measured, tries: int) -> str:
     drawn = [
         ("Decode rate of each block", plots.samples_per_block(figures.blocks(measured), variants)),
         ("Candidate over incumbent, quad by quad", plots.interval(figures.pairs(measured))),
+        ("What each changed layer costs", plots.layer_costs(figures.layer_costs(measured))),
         ("What ran in each window", plots.rows_by_window(figures.rows_by_window(measured), variants)),
     ]
     return templates.get_template("page.html.j2").render(

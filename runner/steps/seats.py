@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 from pathlib import Path
 
-from runner.errors import InputError
+from runner.errors import InputError, SeatError
 from runner.model.plan import PlannedBoot
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
@@ -38,11 +38,21 @@ def load_manifest(name: str) -> SeatManifest:
     return manifest
 
 
+def has_adapter(name: str) -> bool:
+    """Whether this checkout can start engines in that way."""
+    return name in _ADAPTERS
+
+
 def seat_of(manifest: SeatManifest, planned: PlannedBoot) -> Seat:
-    """The adapter for one planned boot; a desk boot has no engine. Raises InputError for one not written yet."""
+    """The adapter for one planned boot; a desk boot has no engine. Raises SeatError for one not written yet."""
     name = manifest.adapter
-    if name not in _ADAPTERS:
-        raise InputError("no adapter for this seat yet", where=manifest.name, expected=", ".join(_ADAPTERS), found=name)
-    beside = planned.role == "desk" and name != "desk"  # an engine's seat has a desk on the processor beside it
-    seat: Seat = pkgutil.resolve_name(_PROCESSOR_DESK if beside else _ADAPTERS[name])()
+    if planned.role == "desk" and name != "desk":  # an engine's seat has a desk on the processor beside it
+        return _of(_PROCESSOR_DESK)
+    if not has_adapter(name):
+        raise SeatError("no adapter for this seat yet", where=manifest.name, expected=", ".join(_ADAPTERS), found=name)
+    return _of(_ADAPTERS[name])
+
+
+def _of(place: str) -> Seat:
+    seat: Seat = pkgutil.resolve_name(place)()
     return seat

@@ -10,8 +10,10 @@ from typing import Any
 from pydantic import JsonValue
 
 from runner.boots import new_record
+from runner.digest import sha256_file
 from runner.errors import InputError, SeatError
 from runner.model.boot import Label
+from runner.model.product import PROVENANCE
 from runner.paths import cache_home
 from serve.adapters.booted import BootedEngine
 from serve.adapters.supervisor import Supervised, free_port, home_of
@@ -72,8 +74,7 @@ def arguments_of(request: BootRequest) -> dict[str, JsonValue]:
 
 def requested(request: BootRequest) -> dict[str, JsonValue]:
     """What the live engine's configuration is compared with."""
-    own: dict[str, JsonValue] = {"variant": request.variant, "strict": request.planned.strict}
-    return arguments_of(request) | own | ({"model": str(request.pack)} if request.planned.product else {})
+    return arguments_of(request) | {"variant": request.variant, "strict": request.planned.strict}
 
 
 def link_pack(request: BootRequest) -> None:
@@ -108,8 +109,12 @@ def flags(arguments: dict[str, JsonValue]) -> list[str]:
 
 
 def environment(request: BootRequest) -> dict[str, str]:
-    """The manifest's environment (``{cache}`` is the engine's kept cache) and the witness's own variables."""
-    cache = cache_home() / "engine"
+    """The manifest's environment (``{cache}`` is the engine's kept cache) and the witness's own variables.
+
+    Patched code never finds what unpatched code compiled: a tree has a cache of its own.
+    """
+    patched = f"-{sha256_file(request.tree / PROVENANCE)[:16]}" if request.tree else ""
+    cache = cache_home() / f"engine{patched}"
     cache.mkdir(parents=True, exist_ok=True)
     tree = {"PYTHONPATH": str(request.tree)} if request.tree else {}
     declared = {name: value.replace("{cache}", str(cache)) for name, value in request.manifest.environment.items()}

@@ -15,6 +15,7 @@ from serve.client.needle import needles
 from serve.client.prompt_logprobs import ppl_prefill
 from serve.client.refusal import knock_out_decline
 from serve.client.resolved import resolved
+from serve.client.sensitivity import sensitivity
 from serve.client.shift import knock_out_zero, perturbation, watermark
 from serve.client.stream import finish, speed
 
@@ -38,6 +39,7 @@ _DRIVERS: dict[str, Driver] = {
     "product": product,
     "resolved": resolved,
     "sanitizer": sanitizer,
+    "sensitivity": sensitivity,
     "speed": speed,
     "watermark": watermark,
 }

@@ -9,9 +9,10 @@ from runner.model.evidence import Evidence
 GENERATION_TOKENS = "vllm:generation_tokens_total"
 PREEMPTIONS = "vllm:num_preemptions_total"
 PREFIX_CACHE_HITS = "vllm:prefix_cache_hits_total"
+FINISHED_REQUESTS = "vllm:request_success_total"
 DECODE_SECONDS = "vllm:request_decode_time_seconds_sum"
 
-READ = (GENERATION_TOKENS, PREEMPTIONS, PREFIX_CACHE_HITS, DECODE_SECONDS)
+READ = (GENERATION_TOKENS, PREEMPTIONS, PREFIX_CACHE_HITS, FINISHED_REQUESTS, DECODE_SECONDS)
 """All that instruments read."""
 
 LINE = re.compile(r"(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)(?:\{[^}]*\})? (?P<value>[0-9.eE+-]+)")

@@ -25,6 +25,7 @@ from serve.instruments import (
     resolved,
     restore,
     sanitizer,
+    sensitivity,
     speed,
     watermark,
 )
@@ -49,6 +50,7 @@ _INSTRUMENTS: tuple[Instrument, ...] = (
     resolved,
     restore,
     sanitizer,
+    sensitivity,
     speed,
     watermark,
 )

@@ -7,6 +7,7 @@ values. Switching and perturbing happen between requests: vLLM runs a remote cal
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import vllm
 
 import serve.plugin
 import serve.witness
+from recipe.patch import tree_digest
+from recipe.patch_set import MARKER
 from runner.digest import sha256_bytes, sha256_file, sha256_package
 from runner.model.boot import RankIdentity
 from serve.witness.witness import ArgumentError, current
@@ -44,7 +47,8 @@ class WitnessExtension:
             trees={
                 "plugin": sha256_package(Path(serve.plugin.__path__[0])),
                 "witness": sha256_package(Path(serve.witness.__path__[0])),
-            },
+            }
+            | _patched_modules(),
             weights=witness.weights_digest(dict(self.model_runner.model.named_parameters())),
         )
         return identity.model_dump(mode="json")
@@ -118,6 +122,18 @@ def _distribution() -> dict[str, str]:
                 "distribution_record": sha256_bytes(data),
             }
     return {"distribution": "", "distribution_version": "", "distribution_record": ""}
+
+
+def _patched_modules() -> dict[str, str]:
+    """The tree ``product``: every imported module that bears a patch's marker, whoever patched it; none without one."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        markers = getattr(module, "__dict__", {}).get(MARKER)
+        if markers:
+            file = Path(module.__file__ or "")
+            place = "/__init__.py" if file.name == "__init__.py" else ".py"
+            found[name.replace(".", "/") + place] = (sha256_file(file), markers)
+    return {"product": tree_digest(found)} if found else {}
 
 
 def mapped_libraries() -> frozenset[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from runner.gates.base import GateInput
 from runner.model.boot import BootRecord, RankIdentity
 from runner.model.plan import PlannedBoot
-from runner.model.sample import EngagedMeasure, ProductMeasure
+from runner.model.sample import EngagedMeasure, ProductMeasure, SensitivityMeasure, SensitivityRow
 from tests.gates.build import DESK, DIGEST, NO_RANKS, RANKS, Case, boot, given, sample, window
 
 OTHER = "b" * 64
@@ -118,3 +118,56 @@ def unsealed() -> GateInput:
 def without_engines(*faults: str) -> GateInput:
     whole = one((), faults=faults)
     return whole.model_copy(update={"planned_boots": whole.planned_boots[:1]})
+
+
+def sensitivity() -> list[Case]:
+    planned = window("sensitivity", "desk", "sensitivity", "none")
+
+    def row(layer: str, delta: float, documents: int = 24, outlier: float = 0.0) -> SensitivityRow:
+        deltas = {f"d{number:03d}-en": f"{delta + outlier * (number == 0):.6f}" for number in range(documents)}
+        return SensitivityRow(layer=layer, deltas=deltas, mean_kl="0.001")
+
+    def one(*rows: SensitivityRow, **parameters: str) -> GateInput:
+        measure = SensitivityMeasure(tokens=3048, rows=rows)
+        return given({"line": "0.02"} | parameters, DESK, [(planned, sample(planned, measure, **NO_RANKS))])
+
+    first, second = row("model.layers.3", 0.004), row("model.layers.21", 0.007)
+    other_kind = given({"line": "0.02"}, DESK, [(planned, sample(planned, EngagedMeasure(tokens=1), **NO_RANKS))])
+    below, above = row("together", 0.0116), row("together", 0.0388)
+    return [
+        ("below-the-line_pass", one(first, second, below), "PASS", "below the retreat line"),
+        ("exactly-on-the-line_pass", one(first, row("together", 0.019802)), "PASS", "below the retreat line"),
+        ("one-document-far-out_pass", one(first, row("together", 0.0116, outlier=0.4)), "PASS", "below"),
+        ("no-line-for-one-layer_pass", one(row("model.layers.3", 0.05), below), "PASS", "below"),
+        ("above-the-line_fail", one(first, second, above), "FAIL", "together: perplexity rises by up to 3.96 %"),
+        (
+            "singles-below-but-not-together_fail",
+            one(row("model.layers.3", 0.0041), row("model.layers.13", 0.0106), above, each="0.02"),
+            "FAIL",
+            "together",
+        ),
+        (
+            "one-layer-above-its-line_fail",
+            one(first, row("model.layers.9", 0.03), below, each="0.02"),
+            "FAIL",
+            "layers.9",
+        ),
+        ("nothing-together_invalid", one(first, second), "INVALID", "all of them together"),
+        ("only-together_invalid", one(below), "INVALID", "not every layer"),
+        ("a-layer-twice_invalid", one(first, first, below), "INVALID", "not every layer"),
+        ("too-few-documents_invalid", one(first, row("together", 0.001, 19)), "INVALID", "at least 20"),
+        (
+            "too-few-of-one-layer_invalid",
+            one(row("model.layers.3", 0.001, 3), below),
+            "INVALID",
+            "layers.3: 3 documents",
+        ),
+        ("not-measured_invalid", given({"line": "0.02"}, DESK, [(planned, None)]), "NOT_RUN", "no sample"),
+        ("sample-of-another-kind_invalid", other_kind, "INVALID", "kind engaged"),
+        (
+            "no-line-sealed_invalid",
+            one(first, below).model_copy(update={"parameters": {}}),
+            "INVALID",
+            "parameter line",
+        ),
+    ]

@@ -32,6 +32,7 @@ CASES = {
     "needle": cases_quality.needle,
     "kv-window": cases_quality.kv_window,
     "finish": cases_quality.finish,
+    "sensitivity": cases_product.sensitivity,
     "restore": cases_desk.restore,
 }
 

@@ -38,6 +38,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "resolved": cases_engine.resolved,
     "restore": cases_engine.restore,
     "sanitizer": cases_gpu.facts("sanitizer"),
+    "sensitivity": cases_likelihood.sensitivity,
     "speed": cases_streams.speed,
     "watermark": cases_engine.shift("watermark"),
 }

@@ -60,7 +60,7 @@ def test_two_failed_attempts_and_one_that_passes_are_in_the_signed_report(
     assert one.judged and one.judged.refused["kld"] is Status.FAIL
     assert [finding.kind for finding in two.findings] == ["outside-allowed"]
     assert (three.commit, three.tree) == (third.commit, signed.subjects["candidate.tree"])
-    assert signed.subjects["craft.history"] == sha256_json(signed.raw["craft"])
+    assert signed.subjects["craft.history"] == sha256_json(report.craft.model_dump(mode="json"))
     assert "runner/gates/speed.py" in (folder / "report.md").read_text()
     with pytest.raises(StateError, match="finished"):
         dispatch(kit.given())
