@@ -49,8 +49,21 @@ typedef struct {
   void* stream;                /* cudaStream_t */
 } carve_cuda_moe_call;
 
+/* What a launch is planned from, and the plan: both can be had without a GPU. */
+typedef struct {
+  int32_t processors, shared_per_processor, shared_per_block, shared_reserved; /* bytes of shared memory */
+} carve_cuda_device;
+
+typedef struct {
+  int32_t blocks, chunks; /* chunks of gate/up, and as many of down */
+  int32_t fragments;      /* inputs of 128 that a block holds at once */
+  int32_t shared_bytes;
+  uint64_t scratch_bytes;
+} carve_cuda_plan;
+
 /* Exports of a variant library. */
 int carve_cuda_moe_forward(const carve_cuda_moe_call* call); /* carve_status or carve_cuda_failure; on a decline nothing was queued */
+int carve_cuda_moe_plan(const carve_cuda_moe_call* call, const carve_cuda_device* device, carve_cuda_plan* plan);
 uint64_t carve_cuda_moe_scratch(int32_t rows, int32_t hidden, int32_t intermediate, int32_t topk, int32_t experts);
 /* Device address of carve_layer_counters[CARVE_MAX_LAYERS] on the current device: read it by a copy on another stream. */
 const carve_layer_counters* carve_cuda_counters(void);
