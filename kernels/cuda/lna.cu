@@ -278,6 +278,13 @@ EXPORT uint64_t carve_cuda_moe_scratch(int32_t rows, int32_t hidden, int32_t int
   return uint64_t(rows) * topk * (3 * uint64_t(hidden) + 3 * uint64_t(intermediate)) * 4;
 }
 
+// Nothing of a launch depends on the device but the number of its CTAs, which is as many as are resident at once.
+EXPORT int carve_cuda_moe_plan(const carve_cuda_moe_call* call, const carve_cuda_device* device, carve_cuda_plan* plan) {
+  if (const int status = check(*call)) return status;
+  *plan = {device->processors, 0, 0, 0, carve_cuda_moe_scratch(call->rows, call->hidden, call->intermediate, call->topk, call->experts)};
+  return CARVE_OK;
+}
+
 EXPORT int carve_cuda_moe_forward(const carve_cuda_moe_call* call) {
   if (const int status = check(*call)) return status;
   if (call->scratch_bytes < carve_cuda_moe_scratch(call->rows, call->hidden, call->intermediate, call->topk, call->experts))

@@ -16,8 +16,8 @@ from types import ModuleType
 
 import torch
 
-from carve_kernels.cuda.moe import Layer
 from carve_kernels.desk.gpu.material import Fan
+from carve_kernels.desk.gpu.moe import Layer
 from carve_kernels.exl3.codebook import Codebook
 from runner.errors import SeatError
 

@@ -10,9 +10,10 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from carve_kernels.cuda.moe import ROWS, Layer, MoeLibrary, Projection
+from carve_kernels.cuda.library import MAX_ROWS
 from carve_kernels.desk import layers
 from carve_kernels.desk.gpu import incumbents, material, reference
+from carve_kernels.desk.gpu.moe import Layer, MoeLibrary, Projection
 from carve_kernels.desk.gpu.workload import Group, Problem
 from carve_kernels.desk.layers import ROUTES, Route, Shape
 from carve_kernels.exl3.codebook import Codebook
@@ -177,7 +178,7 @@ class RoutedWorkload:
 
     def __init__(self, library: Path, device: torch.device, kernel: str) -> None:
         self.library, self.device, self.kernel = MoeLibrary(library), device, kernel
-        self.describe = self.library.describe
+        self.describe = self.library.native.describe()
         self._served: dict[tuple[int, int], Experts] = {}
 
     def parity(self, seed: int) -> Iterator[Group]:
@@ -185,7 +186,7 @@ class RoutedWorkload:
         source = Sources(seed, self.device)
         for bits in (2, 3):
             served = self.served(seed, bits)
-            for rows in range(1, ROWS + 1):
+            for rows in range(1, MAX_ROWS + 1):
                 pairs = [(route, kind) for route in ROUTES for kind in material.INPUTS]
                 if rows not in WHOLE_ROWS:
                     pairs = [(route, material.INPUTS[(place + rows) % 4]) for place, route in enumerate(ROUTES)]
@@ -231,7 +232,7 @@ class RoutedWorkload:
         """Too many rows are declined; flat ids and other widths are errors."""
         source = Sources(1, self.device)
         experts = Experts(source.torch, SMALL, (2, 2, 2), Codebook.MCG)
-        many = self._problem(experts, ROWS + 1, ("unique", "gaussian"), source)
+        many = self._problem(experts, MAX_ROWS + 1, ("unique", "gaussian"), source)
         few = self._problem(experts, 2, ("unique", "gaussian"), source)
 
         def call(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, out: torch.Tensor) -> str:

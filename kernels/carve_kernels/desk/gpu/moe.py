@@ -1,56 +1,20 @@
-"""The routed experts' libraries from Python: tables of device pointers, checked calls, the library's own count."""
+"""A routed-experts library at the desk: layers as tables of device pointers, scratch a stream, the library's count."""
 
 from __future__ import annotations
 
 import ctypes
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from carve_kernels.cuda.library import ABI_VERSION, MAX_ROWS, TYPES, CExperts, Library, MoeCall
+from carve_kernels.library import MAX_LAYERS, CLayerCounters
 from runner.errors import InputError
 
-ROWS, ROW_BINS, LAYERS = 32, 66, 256
 PROJECTIONS = ("gate", "up", "down")
-_ABI, _BAD_CALL = 1, 100
-_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-_DECLINES = (
-    "",
-    "rows-above-limit",
-    "rows-below-limit",
-    "shape",
-    "bits",
-    "codebook",
-    "not-ready",
-    "processor",
-    "other",
-)
-_CELLS = 1 + ROW_BINS + 1
-"""64-bit words of one layer's counters: launches, rows, declines."""
-
-
-class _Experts(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("trellis", "suh", "svh")),
-        *((name, ctypes.c_int32) for name in ("bits", "codebook")),
-    )
-
-
-class _Call(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("abi_version", "layer", "rows", "hidden", "intermediate", "topk")),
-        ("experts", ctypes.c_int32),
-        ("limit", ctypes.c_float),
-        *((name, ctypes.c_int32) for name in ("x_type", "out_type")),
-        *((name, ctypes.c_void_p) for name in ("x", "ids", "weights")),
-        *((name, _Experts) for name in PROJECTIONS),
-        *((name, ctypes.c_void_p) for name in ("out", "scratch")),
-        ("scratch_bytes", ctypes.c_uint64),
-        ("stream", ctypes.c_void_p),
-    )
+_CELLS = ctypes.sizeof(CLayerCounters) // 8
 
 
 @dataclass(frozen=True)
@@ -103,23 +67,11 @@ class Layer:
 
 
 class MoeLibrary:
-    """One built variant with ``carve_cuda_moe_forward``."""
+    """One built variant, with scratch of its own for every shape and stream."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._native = ctypes.CDLL(str(path))
-        self._native.carve_cuda_moe_scratch.restype = ctypes.c_uint64
-        self._native.carve_cuda_describe.restype = ctypes.c_char_p
-        self._native.carve_cuda_last_error.restype = ctypes.c_char_p
-        self._native.carve_cuda_counters.restype = ctypes.c_void_p
-        self._native.carve_cuda_moe_forward.argtypes = (ctypes.POINTER(_Call),)
+        self.native = Library(path)
         self._scratch: dict[tuple[int, ...], torch.Tensor] = {}
-
-    @property
-    def describe(self) -> dict[str, Any]:
-        """What the library says of itself on the current device."""
-        told: dict[str, Any] = json.loads(self._native.carve_cuda_describe())
-        return told
 
     def forward(
         self,
@@ -141,42 +93,41 @@ class MoeLibrary:
         _check(layer, x, ids, weights, out)
         stream = torch.cuda.current_stream(x.device).cuda_stream
         scratch = self.scratch(layer, ids.shape[1], stream)
-        call = _Call(_ABI, number, rows, layer.hidden, layer.intermediate, ids.shape[1], layer.experts, limit)
-        call.x_type, call.out_type = _TYPES[x.dtype], _TYPES[out.dtype]
+        call = MoeCall(ABI_VERSION, number, rows, layer.hidden, layer.intermediate, ids.shape[1], layer.experts, limit)
+        call.x_type, call.out_type = _type(x), _type(out)
         call.x, call.ids, call.weights, call.out = x.data_ptr(), ids.data_ptr(), weights.data_ptr(), out.data_ptr()
         call.scratch, call.scratch_bytes, call.stream = scratch.data_ptr(), scratch.numel(), stream
         for name, part, table in zip(PROJECTIONS, layer.projections, layer.tables, strict=True):
-            setattr(call, name, _Experts(*(each.data_ptr() for each in table), part.bits, layer.codebook))
-        status = self._native.carve_cuda_moe_forward(ctypes.byref(call))
-        if status >= len(_DECLINES):
-            what = "the call contradicts itself" if status == _BAD_CALL else "the CUDA runtime refused the launch"
-            words = (self._native.carve_cuda_last_error() or b"").decode(errors="replace")
-            raise InputError(what, where=str(self.path), expected="a call as abi.h has it", found=f"{status} {words}")
-        return _DECLINES[status]
+            setattr(call, name, CExperts(*(each.data_ptr() for each in table), part.bits, layer.codebook))
+        return self.native.forward(call)
 
     def scratch(self, layer: Layer, topk: int, stream: int) -> torch.Tensor:
-        """One a shape and stream, zeroed on first use: make it before a graph is captured."""
+        """Of one shape and stream, zeroed on first use: make it before a graph is captured."""
         device = layer.projections[0].suh.device
         shape = (layer.hidden, layer.intermediate, topk, layer.experts)
         key = (*shape, stream)
         if key not in self._scratch:
-            size = self._native.carve_cuda_moe_scratch(ROWS, *shape)
+            size = self.native.scratch_bytes(MAX_ROWS, *shape)
             self._scratch[key] = torch.zeros(size, dtype=torch.uint8, device=device)
         return self._scratch[key]
 
     def counted(self, device: torch.device) -> tuple[int, dict[int, int]]:
         """Launches and launches by rows over all layers, as the kernel counted on the device."""
-        cells = torch.as_tensor(_Cells(self._native.carve_cuda_counters()), device=device)
-        table = cells.view(LAYERS, _CELLS).sum(dim=0).tolist()
-        return table[0], {rows: count for rows, count in enumerate(table[1 : 1 + ROW_BINS]) if count}
+        cells = torch.as_tensor(_Cells(self.native.counters_address()), device=device)
+        table = cells.view(MAX_LAYERS, _CELLS).sum(dim=0).tolist()
+        return table[0], {rows: count for rows, count in enumerate(table[1:-1]) if count}
 
 
 class _Cells:
     """The counters' memory as torch can see it."""
 
     def __init__(self, address: int) -> None:
-        shape = (LAYERS * _CELLS,)
+        shape = (MAX_LAYERS * _CELLS,)
         self.__cuda_array_interface__ = {"shape": shape, "typestr": "<i8", "data": (address, False), "version": 3}
+
+
+def _type(tensor: torch.Tensor) -> int:
+    return TYPES.index(str(tensor.dtype).removeprefix("torch."))
 
 
 def _check(layer: Layer, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, out: torch.Tensor) -> None:
@@ -189,7 +140,7 @@ def _check(layer: Layer, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tens
         raise InputError("ids do not fit x", expected=f"int32 [{rows}, topk]", found=f"{ids.dtype} {tuple(ids.shape)}")
     if weights.shape != ids.shape or weights.dtype != torch.float32:
         raise InputError("weights do not fit ids", expected=f"float32 {tuple(ids.shape)}", found=str(weights.dtype))
-    if out.shape != x.shape or out.dtype not in _TYPES:
+    if out.shape != x.shape or str(out.dtype).removeprefix("torch.") not in TYPES:
         raise InputError("out does not fit x", expected=str(tuple(x.shape)), found=str(tuple(out.shape)))
     _contiguous((x, ids, weights, out))
 
