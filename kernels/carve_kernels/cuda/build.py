@@ -22,7 +22,17 @@ from runner.errors import InputError, StateError
 from runner.paths import cache_home
 
 ARCHITECTURES = ("sm_90a", "sm_120a", "sm_89", "sm_80")
-_FLAGS = ("-std=c++17", "-O3", "-shared", "-cudart", "static", "-Xcompiler", "-fPIC,-fvisibility=hidden,-Wall", "-Xptxas", "-v")
+_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-shared",
+    "-cudart",
+    "static",
+    "-Xcompiler",
+    "-fPIC,-fvisibility=hidden,-Wall",
+    "-Xptxas",
+    "-v",
+)
 _FUNCTION = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")

@@ -14,7 +14,9 @@ VARIANTS = {
     variant.name: variant
     for variant in (
         Variant("lna2", Role.CANDIDATE, "cuda/lna2.cu", "tickets over chunks of experts, canonical weights"),
-        Variant("lna2-paired", Role.CANDIDATE, "cuda/lna2.cu", "lna2 with the half sum left to the accumulation", (_PAIRED,)),
+        Variant(
+            "lna2-paired", Role.CANDIDATE, "cuda/lna2.cu", "lna2 with the half sum left to the accumulation", (_PAIRED,)
+        ),
         Variant("lna2-watermark", Role.WATERMARK, "cuda/lna2.cu", "lna2 with an output 1 % too large", (_WATERMARK,)),
         Variant(
             "lna2-paired-watermark",
