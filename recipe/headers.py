@@ -7,6 +7,7 @@ name to type, shape and place, then the data without a gap. Source: the safetens
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,9 +23,14 @@ from runner.errors import InputError
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 """How a pointer of Git LFS begins, which stands for a file that was not fetched."""
 
+FIRST_BYTES = 256
+"""Enough of a file to know the length of its header, or a pointer with the size it promises."""
+
 _MAX_HEADER = 100_000_000  # the limit of the safetensors library
-_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
-_SIZES |= {"U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
+ELEMENT_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
+ELEMENT_BYTES |= {"U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
+ELEMENT_BYTES |= dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0"), 1)
+"""Bytes of an element, by the type's name in a header."""
 _NUMPY = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "BF16": "<u2"}
 _NUMPY |= {"U32": "<u4", "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8"}
 
@@ -40,6 +46,7 @@ class Fault(StrEnum):
     MALFORMED = "malformed"
     LINK = "link"
     INDEX = "index"
+    AMBIGUOUS = "ambiguous"
     MODULE = "module"
     CONFIGURATION = "configuration"
 
@@ -65,6 +72,11 @@ class Entry:
     stop: int
     """Byte after the last in the file."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor."""
+        return self.stop - self.start
+
     def read(self) -> NDArray[Any]:
         """The tensor; bfloat16, which numpy lacks, comes as float32."""
         if self.dtype not in _NUMPY:
@@ -85,11 +97,42 @@ class Header:
     """SHA-256 of the header's bytes."""
     entries: tuple[Entry, ...]
     """In the order of their data."""
+    metadata: dict[str, str]
+    """The file's own notes (``__metadata__``)."""
 
 
 def read_header(file: Path) -> Header:
     """The header of a safetensors file, checked against the file's size; PackError where they do not fit."""
-    text, data = _header_text(file)
+    if not file.is_file():
+        raise PackError(Fault.MISSING, "file is missing", where=str(file), expected="a safetensors file", found="none")
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        length = header_length(stream.read(FIRST_BYTES), size, file)
+        stream.seek(8)
+        return parse_header(stream.read(length), size, file)
+
+
+def header_length(start: bytes, size: int, file: Path) -> int:
+    """Length of the header of a file of ``size`` bytes that begins with ``start`` (:data:`FIRST_BYTES`); PackError."""
+
+    def broken(fault: Fault, what: str, expected: str, found: str, next_step: str = "") -> PackError:
+        return PackError(fault, what, where=str(file), expected=expected, found=found, next_step=next_step)
+
+    if start.startswith(LFS_POINTER):
+        promised = re.search(rb"^size ([0-9]+)$", start, re.MULTILINE)
+        expected = f"a safetensors file of {int(promised[1])} bytes" if promised else "a safetensors file"
+        fetch = "fetch the file itself, for example with `git lfs pull`"
+        raise broken(Fault.LFS_POINTER, "Git LFS pointer instead of weights", expected, "a pointer", fetch)
+    length = int.from_bytes(start[:8], "little")
+    if size < 8 or (length <= _MAX_HEADER and 8 + length > size):
+        raise broken(Fault.TRUNCATED, "file is truncated", f"at least {8 + length} bytes", str(size))
+    if length > _MAX_HEADER:
+        raise broken(Fault.MALFORMED, "not a safetensors file", f"a header of at most {_MAX_HEADER} bytes", str(length))
+    return length
+
+
+def parse_header(text: bytes, size: int, file: Path) -> Header:
+    """The header with these bytes, of a file of ``size`` bytes that may lie elsewhere; PackError."""
 
     def broken(fault: Fault, what: str, expected: str, found: str) -> PackError:
         return PackError(fault, what, where=str(file), expected=expected, found=found)
@@ -100,9 +143,10 @@ def read_header(file: Path) -> Header:
         raise broken(Fault.MALFORMED, "header is not JSON", "an object with each name once", str(error)) from error
     if not isinstance(described, dict):
         raise broken(Fault.MALFORMED, "header is not an object", "an object", type(described).__name__)
+    data = 8 + len(text)
     entries = [_entry(file, name, value, data) for name, value in described.items() if name != "__metadata__"]
     entries.sort(key=lambda entry: (entry.start, entry.stop))
-    at, size = data, file.stat().st_size
+    at = data
     for entry in entries:
         if entry.start != at:
             fault = Fault.HOLE if entry.start > at else Fault.OVERLAP
@@ -112,34 +156,10 @@ def read_header(file: Path) -> Header:
         raise broken(Fault.TRUNCATED, "file is truncated", f"{at} bytes", f"{size}")
     if at < size:
         raise broken(Fault.HOLE, "bytes after the last tensor", f"{at} bytes", f"{size}")
-    return Header(file, sha256_bytes(text), tuple(entries))
-
-
-def _header_text(file: Path) -> tuple[bytes, int]:
-    """The header's bytes and the place where data begins."""
-
-    def broken(fault: Fault, what: str, expected: str, found: str, next_step: str = "") -> PackError:
-        return PackError(fault, what, where=str(file), expected=expected, found=found, next_step=next_step)
-
-    if not file.is_file():
-        raise broken(Fault.MISSING, "file is missing", "a safetensors file", "none")
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        start = stream.read(len(LFS_POINTER))
-        if start == LFS_POINTER:
-            fetch = "fetch the file itself, for example with `git lfs pull`"
-            raise broken(
-                Fault.LFS_POINTER, "Git LFS pointer instead of weights", "a safetensors file", "a pointer", fetch
-            )
-        length = int.from_bytes(start[:8], "little")
-        if size < 8 or (length <= _MAX_HEADER and 8 + length > size):
-            raise broken(Fault.TRUNCATED, "file is truncated", f"at least {8 + length} bytes", str(size))
-        if length > _MAX_HEADER:
-            raise broken(
-                Fault.MALFORMED, "not a safetensors file", f"a header of at most {_MAX_HEADER} bytes", str(length)
-            )
-        stream.seek(8)
-        return stream.read(length), 8 + length
+    metadata = described.get("__metadata__") or {}
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise broken(Fault.MALFORMED, "malformed metadata", "text by name", str(metadata)[:80])
+    return Header(file, sha256_bytes(text), tuple(entries), metadata)
 
 
 def _entry(file: Path, name: str, value: object, data: int) -> Entry:
@@ -151,13 +171,13 @@ def _entry(file: Path, name: str, value: object, data: int) -> Entry:
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         raise broken("dtype, shape and data_offsets", value)
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
-    if dtype not in _SIZES:
-        raise broken(f"one of {', '.join(_SIZES)}", dtype)
+    if dtype not in ELEMENT_BYTES:
+        raise broken(f"one of {', '.join(ELEMENT_BYTES)}", dtype)
     if not _whole_numbers(shape):
         raise broken("a shape of whole numbers", shape)
     if not _whole_numbers(offsets) or len(offsets) != 2:
         raise broken("two offsets", offsets)
-    size = _SIZES[dtype] * int(np.prod([1, *shape], dtype=object))
+    size = ELEMENT_BYTES[dtype] * int(np.prod([1, *shape], dtype=object))
     if offsets[1] - offsets[0] != size:
         raise broken(f"{size} bytes for {dtype} {shape}", f"{offsets[1] - offsets[0]} bytes")
     return Entry(name, dtype, tuple(shape), file, data + offsets[0], data + offsets[1])

@@ -46,21 +46,27 @@ def write_json(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def quantization_config(tensors: Iterable[tuple[str, tuple[int, ...]]], codebook: Codebook) -> dict[str, Any]:
-    """The ``quantization_config`` of a pack, from the names and shapes of all its tensors.
+def quantization_config(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, Any]:
+    """The ``quantization_config`` of a pack, from the names and shapes of all its tensors and from nothing else.
 
-    ``bits`` is the mean over coded weights; ``tensor_storage`` names each coded module with its own bits.
+    ``bits`` is the mean over coded weights, ``codebook`` that of most of them; ``tensor_storage`` names each coded
+    module with its own.
     """
-    coded = {name.removesuffix(".trellis"): shape for name, shape in tensors if name.endswith(".trellis")}
+    shapes = dict(tensors)
+    modules = pack_format.modules(shapes)
+    books = {module: pack_format.codebook_of(module, shapes) for module in modules}
+    bits = {module: shapes[f"{module}.trellis"][2] // 16 for module in modules}
+    weights = {module: shapes[f"{module}.trellis"][0] * shapes[f"{module}.trellis"][1] * 256 for module in modules}
+    mean = sum(weights[module] * bits[module] for module in modules) / max(1, sum(weights.values()))
+    of_book = {book: sum(weights[module] for module in modules if books[module] is book) for book in Codebook}
+    book = max(Codebook, key=lambda book: of_book[book])
     storage = {
-        module: {"quant_format": "exl3", "bits_per_weight": shape[2] // 16, "codebook": codebook.value}
-        for module, shape in sorted(coded.items())
+        module: {"quant_format": "exl3", "bits_per_weight": bits[module], "codebook": books[module].value}
+        for module in modules
     }
-    weights = {module: shape[0] * shape[1] * 256 for module, shape in coded.items()}
-    bits = sum(weights[module] * coded[module][2] // 16 for module in coded) / max(1, sum(weights.values()))
-    found = {"quant_method": "exl3", "bits": round(bits, 4), "codebook": codebook.value, "tensor_storage": storage}
-    if codebook in pack_format.MARKERS:
-        found["codebook_marker"] = pack_format.MARKERS[codebook]
+    found = {"quant_method": "exl3", "bits": round(mean, 4), "codebook": book.value, "tensor_storage": storage}
+    if book in pack_format.MARKERS:
+        found["codebook_marker"] = pack_format.MARKERS[book]
     return found
 
 
@@ -83,10 +89,21 @@ def partial_folder(folder: Path) -> Path:
 def publish(partial: Path, folder: Path) -> None:
     """Give a finished pack its name; StateError where something already bears it."""
     _refuse_taken(folder)
-    for file in sorted(partial.iterdir()):
-        with file.open("rb") as stream:
-            os.fsync(stream.fileno())
+    for file in sorted(partial.rglob("*")):
+        if file.is_file():
+            sync(file)
+    sync(partial)
     partial.replace(folder)
+    sync(folder.parent)
+
+
+def sync(path: Path) -> None:
+    """Have a file or a folder's names on disk before anything that rests on them."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _refuse_taken(folder: Path) -> None:

@@ -33,9 +33,9 @@ def _label_objections(report: ReportPredicate, adoption: Adoption, ledger: Ledge
         found.append("it was measured on an attached server, which can only be adopted as descriptive")
     if adoption.seat != seat:
         found.append(f"it was measured on {seat}, not on {adoption.seat}")
-    answered = {other.seat.label for _, other in ledger.of(ReportPredicate) if other.seat.name == adoption.seat}
-    answered |= {each.label for _, each in ledger.of(Observation) if each.seat == adoption.seat}
-    if label == "cpu" and "real" in answered:
+    if report.seat.isolation == "open" and adoption.scope != "descriptive":
+        found.append("its candidate ran without a sandbox, so it can only be adopted as descriptive")
+    if label == "cpu" and "real" in ledger.labels.get(adoption.seat, ()):
         found.append(f"it was measured on a CPU and {adoption.seat} is a GPU seat")
     return found
 
@@ -76,7 +76,7 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
         found.append(f"{NEEDED} witnesses from outside the engine are needed; {stood} stood")
     if not report.gates:
         found.append("no gate judged it")
-    found += [f"gate {gate} was withdrawn ({reason})" for gate, reason in withdrawals(report).items()]
+    found += [f"{grader} was withdrawn ({reason})" for grader, reason in withdrawals(report).items()]
     return tuple(found)
 
 

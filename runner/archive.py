@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.digest import sha256_bytes
+from pydantic import ValidationError
+
+from runner.digest import canonical_json, sha256_bytes
 from runner.errors import EvidenceError, TrustError
+from runner.model.evidence import Evidence
 
 _UNPACKED_LIMIT = 512 << 20
 
@@ -20,7 +23,8 @@ class Archive:
     """What is kept and what is not."""
 
     data: bytes
-    not_kept: tuple[str, ...]
+    kept: Mapping[str, str]
+    """Name → SHA-256 of what the archive holds."""
 
     @property
     def digest(self) -> str | None:
@@ -38,7 +42,21 @@ def _tar_xz(files: Mapping[str, bytes]) -> bytes:
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode, entry.mtime = len(files[name]), 0o644, 0
             tar.addfile(entry, io.BytesIO(files[name]))
-    return lzma.compress(buffer.getvalue(), preset=6)
+    return lzma.compress(buffer.getvalue(), preset=9 | lzma.PRESET_EXTREME)
+
+
+def extracts(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Of each evidence file what its instrument reads. Raises EvidenceError for a file that is no evidence record."""
+    from serve.instruments.extract import extract  # noqa: PLC0415  # verification without --deep needs no instrument
+
+    found: dict[str, bytes] = {}
+    for name, data in files.items():
+        try:
+            evidence = Evidence.model_validate_json(data, strict=True)
+        except ValidationError as error:
+            raise EvidenceError("an evidence file is no evidence record", where=name, found=str(error)) from error
+        found[name] = canonical_json(extract(evidence).model_dump(mode="json"))
+    return found
 
 
 def read_evidence(root: Path, digests: Mapping[str, str]) -> dict[str, bytes]:
@@ -64,7 +82,9 @@ def read_evidence(root: Path, digests: Mapping[str, str]) -> dict[str, bytes]:
 def build(files: Mapping[str, bytes], limit: int) -> Archive:
     """As many whole files as fit into ``limit`` bytes of archive; the largest are left out first."""
     by_size = sorted(files, key=lambda name: (len(files[name]), name))
-    best, low, high = b"", 0, len(by_size)
+    best, low, high = _tar_xz(files), len(files), len(files)
+    if len(best) > limit:
+        best, low = b"", 0
     while low < high:  # an archive of more files is a larger one: search for the most that fit
         count = (low + high + 1) // 2
         data = _tar_xz({name: files[name] for name in by_size[:count]})
@@ -72,7 +92,7 @@ def build(files: Mapping[str, bytes], limit: int) -> Archive:
             best, low = data, count
         else:
             high = count - 1
-    return Archive(best, tuple(sorted(by_size[low:])))
+    return Archive(best, {name: sha256_bytes(files[name]) for name in sorted(by_size[:low])})
 
 
 def read(data: bytes, expected: Mapping[str, str], where: str) -> dict[str, bytes]:
@@ -103,4 +123,4 @@ def read(data: bytes, expected: Mapping[str, str], where: str) -> dict[str, byte
     return files
 
 
-__all__ = ["Archive", "build", "read", "read_evidence"]
+__all__ = ["Archive", "build", "extracts", "read", "read_evidence"]

@@ -6,41 +6,27 @@ statement, and whatever expires or goes stale is judged as of that date.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from runner.adoption import objections, revoked, stale, waivers_for
-from runner.attest.statement import Signed, moment
+from runner.adoption import objections, revoked
+from runner.canon_entry import Decided, open_items, run_link, standing_lines
 from runner.errors import TrustError
 from runner.files import write_whole
 from runner.ledger import Ledger
-from runner.markdown import cell, table
-from runner.measured import unpack
-from runner.model.adoption import Adoption, Observation
+from runner.markdown import table
+from runner.model.adoption import Adoption, Observation, Reproduction, Waiver
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
-from runner.summary import engagement_text
 
 CANON = Path("canon/LNA-CANON.md")
 
 
-@dataclass(frozen=True)
-class _Decided:
-    """A report with the decision that counts for it."""
-
-    entry: Signed
-    report: ReportPredicate
-    adoption: Adoption
-    by: str
-    against: tuple[str, ...]
-    """Why an ADOPTED does not count."""
-
-
-def _decisions(ledger: Ledger) -> list[_Decided]:
+def _decisions(ledger: Ledger) -> list[Decided]:
     """The newest standing decision for each report, oldest first. Raises TrustError for a report that is not here."""
     gone = revoked(ledger)
-    newest: dict[str, _Decided] = {}
+    newest: dict[str, Decided] = {}
     for signed, adoption in ledger.of(Adoption):
         if signed.digest in gone:
             continue
@@ -51,63 +37,10 @@ def _decisions(ledger: Ledger) -> list[_Decided]:
             )
         by = ", ".join(signer.principal for signer in signed.signers)
         against = objections(entry, adoption, {signer.key.id for signer in signed.signers}, ledger)
-        newest[entry.digest] = _Decided(
+        newest[entry.digest] = Decided(
             entry, entry.of(ReportPredicate), adoption, by, against if adoption.result == "ADOPTED" else ()
         )
     return list(newest.values())
-
-
-def _launch(report: ReportPredicate, where: str) -> list[str]:
-    """What the measured boots said of themselves, not what somebody typed."""
-    measured, _ = unpack(report.record, where)
-    if not measured.boots:
-        return []
-    boot = measured.boots[-1]
-    arguments = [(name, boot.resolved[name]) for name in sorted(boot.resolved)]
-    candidate = [sample for sample in measured.samples if sample.variant != "incumbent" and sample.engagement][-1:]
-    proof = [
-        (each.rank, sample.window, engagement_text(each.witness)) for sample in candidate for each in sample.engagement
-    ]
-    engine = f"{boot.engine.get('name', 'engine')} {boot.engine.get('version', '')}".strip()
-    return [
-        f"Served by {cell(engine)} on {len(boot.ranks)} rank(s) with {boot.kv_tokens} KV tokens.",
-        f"Read back from boot {boot.id}:",
-        "",
-        *table(("setting", "live value"), arguments),
-        *(["Proof that it ran:", ""] if proof else []),
-        *table(("rank", "window", "witness counted"), proof),
-    ]
-
-
-def _open_waivers(decided: _Decided, ledger: Ledger, newest: str) -> list[str]:
-    lines = []
-    for entry, waiver in waivers_for(ledger, decided.entry.digest):
-        if entry.digest in decided.adoption.waivers:
-            over = moment(newest, entry.where) > moment(waiver.expires_at, entry.where)
-            state = "EXPIRED" if over else "stands"
-            lines.append(f"- waiver of {waiver.gate} until {waiver.expires_at} ({state}): {cell(waiver.reason)}")
-    return [*lines, ""] if lines else []
-
-
-def _standing(decided: _Decided, ledger: Ledger, newest: str) -> list[str]:
-    report = decided.report
-    changed = stale(decided.entry, ledger)
-    figures = [
-        (gate.name, gate.verdict, figure.name, f"{figure.value} {figure.unit}".strip(), figure.limit, report.run)
-        for gate in report.gates
-        for figure in gate.figures
-    ]
-    return [
-        f"### {report.order.name} on {report.seat.name}",
-        "",
-        f"Run {report.run}, label {report.seat.label}, {decided.adoption.scope}; report {decided.entry.digest}.",
-        f"Adopted by {decided.by} on {decided.adoption.created_at}: {cell(decided.adoption.reason)}",
-        *([f"Stale since the newest observation of {report.seat.name}: {', '.join(changed)}"] if changed else []),
-        "",
-        *_open_waivers(decided, ledger, newest),
-        *table(("gate", "verdict", "figure", "value", "limit", "run"), figures),
-        *_launch(report, decided.entry.where),
-    ]
 
 
 def _pending(ledger: Ledger) -> list[str]:
@@ -116,7 +49,7 @@ def _pending(ledger: Ledger) -> list[str]:
     rows = [
         (
             report.order.name,
-            report.run,
+            run_link(report),
             f"{report.seat.name} ({report.seat.label})",
             report.verdict,
             ", ".join(f"{gate.name} {gate.verdict}" for gate in report.gates if gate.verdict is not Status.PASS),
@@ -134,15 +67,49 @@ def _observed(ledger: Ledger) -> list[str]:
     return table(("seat", "label", "observed at"), rows)
 
 
+def _lessons(ledger: Ledger, decisions: list[Decided]) -> list[str]:
+    """Reports that did not pass, whatever became of them: what was found, and what a person said to it."""
+    said = {each.entry.digest: each.adoption.reason for each in decisions}
+    rows = []
+    for entry, report in ledger.of(ReportPredicate):
+        found = [f"{gate.name} {gate.verdict}: {'; '.join(gate.reasons[:1])}" for gate in report.gates]
+        bad = [words for words, gate in zip(found, report.gates, strict=True) if gate.verdict is not Status.PASS]
+        if bad:
+            seat = f"{report.seat.name} ({report.seat.label})"
+            rows.append((report.order.name, run_link(report), seat, bad[0], said.get(entry.digest, "")))
+    return table(("order", "run", "seat", "first gate that did not pass", "what was decided"), rows)
+
+
+def _deed(made: Adoption | Waiver | Reproduction) -> tuple[str, str]:
+    """What somebody did, and why."""
+    if isinstance(made, Adoption):
+        return made.result, made.reason
+    if isinstance(made, Waiver):
+        return f"waived {made.gate} until {made.expires_at}", made.reason
+    return "run again", f"in run {made.again.run}"
+
+
+def _history(ledger: Ledger) -> Iterator[tuple[object, ...]]:
+    """Every decision that stands, and every reproduction, oldest first."""
+    gone = revoked(ledger)
+    for entry in ledger.oldest_first:
+        made, by = entry.predicate, ", ".join(signer.principal for signer in entry.signers)
+        if entry.digest in gone or not isinstance(made, Adoption | Waiver | Reproduction):
+            continue
+        report = ledger.entries[made.report.digest].of(ReportPredicate)
+        yield (made.created_at, *_deed(made), report.order.name, run_link(report), by)
+
+
 def render(ledger: Ledger) -> str:
     """The canon's text."""
     newest = ledger.oldest_first[-1].predicate.created_at if ledger.oldest_first else ""
     decisions = _decisions(ledger)
     adopted = [each for each in decisions if each.adoption.result == "ADOPTED" and not each.against]
     latest = {(each.report.order.name, each.report.seat.name): each for each in adopted}
-    standing = [each for each in adopted if latest[each.report.order.name, each.report.seat.name] is each]
-    older = [each for each in adopted if each not in standing]
+    standing = [each for each in reversed(adopted) if latest[each.report.order.name, each.report.seat.name] is each]
+    older = [each for each in adopted if latest[each.report.order.name, each.report.seat.name] is not each]
     rejected = [each for each in decisions if each.adoption.result == "REJECTED"]
+    uncounted = [each for each in decisions if each.against]
     lines = [
         "# LNA canon",
         "",
@@ -153,7 +120,13 @@ def render(ledger: Ledger) -> str:
         "",
         "## Standing: adopted by a person",
         "",
-        *(line for each in reversed(standing) for line in _standing(each, ledger, newest)),
+        *(line for each in standing for line in standing_lines(each, ledger, newest)),
+        "## Open items",
+        "",
+        *table(
+            ("item", "owner", "until", "run"),
+            [row for each in standing for row in open_items(each, ledger, newest)],
+        ),
         "## Pending: nobody has decided",
         "",
         *_pending(ledger),
@@ -162,10 +135,13 @@ def render(ledger: Ledger) -> str:
         *table(
             ("order", "run", "verdict", "rejected by", "reason"),
             [
-                (each.report.order.name, each.report.run, each.report.verdict, each.by, each.adoption.reason)
+                (each.report.order.name, each.link, each.report.verdict, each.by, each.adoption.reason)
                 for each in rejected
             ],
         ),
+        "## Lessons: reports that did not pass",
+        "",
+        *_lessons(ledger, decisions),
         "## Abandoned: an intent that no report answers",
         "",
         *table(
@@ -176,18 +152,17 @@ def render(ledger: Ledger) -> str:
         "",
         *table(
             ("order", "run", "adopted at", "by"),
-            [(each.report.order.name, each.report.run, each.adoption.created_at, each.by) for each in older],
+            [(each.report.order.name, each.link, each.adoption.created_at, each.by) for each in older],
         ),
         "## Adoptions that do not count",
         "",
         *table(
             ("order", "run", "by", "because"),
-            [
-                (each.report.order.name, each.report.run, each.by, "; ".join(each.against))
-                for each in decisions
-                if each.against
-            ],
+            [(each.report.order.name, each.link, each.by, "; ".join(each.against)) for each in uncounted],
         ),
+        "## History: decisions that stand",
+        "",
+        *table(("at", "what", "why", "order", "run", "by"), _history(ledger)),
         "## Seats as last observed",
         "",
         *_observed(ledger),

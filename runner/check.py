@@ -5,30 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from math import log
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from runner.checks.citations import citations
+from runner.checks.duties import duties, unfilled
+from runner.checks.facts import facts
+from runner.checks.fault import Fault
+from runner.checks.floors import floors
+from runner.checks.judgement import judgement
 from runner.errors import InputError
 from runner.gates.registry import gate
-from runner.model.order import GateOrder, KernelOrder, WorkOrder, load_order
+from runner.model.order import (
+    GateOrder,
+    KernelOrder,
+    Primary,
+    RecipeOrder,
+    RunnableOrder,
+    Target,
+    WorkOrder,
+    load_order,
+)
 from runner.model.seat import SeatManifest
 from runner.plan_parameters import sealed_parameters
-from runner.plan_windows import MAKERS, NEEDS_CANDIDATE
+from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY, NEEDS_PRODUCT
 from runner.stats import supports
 from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
 
 _MINIMUM_BLOCK_BOOTS = 2
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One thing that is wrong."""
-
-    path: tuple[str | int, ...]
-    """Field of the order."""
-    message: str
 
 
 @dataclass(frozen=True)
@@ -45,30 +52,39 @@ class PlacedFault:
 def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
     """Faults of one order on its seat (or on ``seat``). Raises InputError where the order cannot be read at all."""
     order = load_order(path).order
-    if not isinstance(order, KernelOrder | GateOrder):
-        return ()
     document = read(path)
-    faults = check(order, load_manifest(seat or order.target.seat))
-    return tuple(PlacedFault(document.locate(fault.path), fault) for fault in faults)
+    faults = check(order, _manifest(order, seat))
+    placed = (PlacedFault(document.locate(fault.path), fault) for fault in faults)
+    return tuple(sorted(placed, key=lambda one: (one.place.line, one.place.column)))
 
 
-def check(order: WorkOrder, manifest: SeatManifest) -> tuple[Fault, ...]:
-    """Every fault of the order on this seat; empty where it can be run."""
-    if not isinstance(order, KernelOrder | GateOrder):
-        return ()
+def _manifest(order: WorkOrder, seat: str) -> SeatManifest | None:
+    """The seat of the order; None where its kind needs none and names none."""
+    target: Target | None = getattr(order, "target", None)
+    name = seat or (target.seat if target else "")
+    return load_manifest(name) if name else None
+
+
+def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
+    """Every fault of the order on this seat; empty where it can be decided."""
+    if blank := tuple(unfilled(order)):
+        return blank  # a starter: everything else would only distract
+    sound = (*facts(order), *citations(order), *floors(order), *judgement(order, manifest), *duties(order, manifest))
+    if not isinstance(order, RunnableOrder) or order.target is None or manifest is None:
+        return sound
     return (
-        *_target(order, manifest),
-        *_primary(order, manifest),
+        *sound,
+        *_target(order.target, manifest),
+        *(_primary(order, manifest) if isinstance(order, KernelOrder | GateOrder) else _product(order)),
         *_gates(order, manifest),
         *_candidate(order),
-        *_capability(order),
     )
 
 
-def _target(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[Fault]:
-    if order.target.pack != manifest.pack:
-        yield Fault(("target", "pack"), f"the seat serves {manifest.pack!r}, the order is about {order.target.pack!r}")
-    for name, value in order.target.serve.items():
+def _target(target: Target, manifest: SeatManifest) -> Iterator[Fault]:
+    if target.pack != manifest.pack:
+        yield Fault(("target", "pack"), f"the seat serves {manifest.pack!r}, the order is about {target.pack!r}")
+    for name, value in target.serve.items():
         if name not in manifest.arguments:
             yield Fault(("target", "serve", name), f"seat {manifest.name} does not set {name}")
         elif manifest.arguments[name] != value:
@@ -76,6 +92,11 @@ def _target(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[
                 ("target", "serve", name),
                 f"the order asks for {value!r}, seat {manifest.name} starts with {manifest.arguments[name]!r}",
             )
+    for name, word in target.environment.items():
+        if manifest.environment.get(name) != word:
+            found = manifest.environment.get(name, "nothing")
+            message = f"the order asks for {word!r}, seat {manifest.name} sets {found!r}"
+            yield Fault(("target", "environment", name), message)
 
 
 def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[Fault]:
@@ -103,24 +124,54 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
             f"margin {primary.margin} is below the seat's own A/A half width {manifest.noise.a_a_half_width} "
             f"({manifest.noise.source}): noise alone would decide",
         )
+    yield from _power(order, primary)
     if primary.pairing == "boot":
         yield Fault(("primary", "pairing"), "pairing by boot is not planned yet: use block")
 
 
-def _gates(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[Fault]:
+def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:
+    """A hope inside the margin: even if it comes true, the verdict is not FASTER."""
+    gain = order.intent.expected_gain
+    if not isinstance(order, KernelOrder) or gain is None or gain.unit != "ratio":
+        return
+    if Decimal(gain.high) <= 0 or log(Decimal(gain.high)) <= Decimal(primary.margin):
+        yield Fault(
+            ("intent", "expected_gain", "high"),
+            f"a gain of {gain.high} lies inside the margin {primary.margin} (natural-log ratio): it cannot be decided",
+        )
+
+
+def _product(order: RecipeOrder) -> Iterator[Fault]:
+    if not order.recipe:
+        yield Fault(("recipe",), "the order does not say what is to be made")
+    if "product" not in {request.name for request in order.gates}:
+        yield Fault(("gates",), "gate product is missing: nothing would show what was made and that it was served")
+
+
+def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
     if not order.gates:
         yield Fault(("gates",), "an order without gates decides nothing")
     for index, request in enumerate(order.gates):
         path = ("gates", index)
+        if request.planned is not None:
+            continue
         try:
             known = gate(request.name, request.version)
         except InputError as error:
-            yield Fault((*path, "name"), f"{error.what} {error.found}; known: {error.expected}")
+            hint = "; one that is still to be written says `planned`"
+            yield Fault((*path, "name"), f"{error.what} {error.found}; known: {error.expected}{hint}")
             continue
         if request.name not in MAKERS:
             yield Fault((*path, "name"), f"no windows are planned for gate {request.name}")
         if isinstance(order, GateOrder) and request.name in NEEDS_CANDIDATE:
             yield Fault((*path, "name"), f"gate {request.name} needs a candidate, a gate order has none")
+        if isinstance(order, RecipeOrder) and request.name in NEEDS_LIBRARY:
+            yield Fault(
+                (*path, "name"), f"gate {request.name} is about a native library, a {order.kind} order has none"
+            )
+        if isinstance(order, KernelOrder) and request.name in NEEDS_PRODUCT:
+            about = f"gate {request.name} is about what a recipe made, a kernel order makes nothing"
+            yield Fault((*path, "name"), about)
         try:
             known.Parameters.model_validate(sealed_parameters(order, manifest, request))
         except ValidationError as error:
@@ -129,7 +180,7 @@ def _gates(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator[F
                 yield Fault(place, f"{request.name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}")
 
 
-def _candidate(order: KernelOrder | GateOrder) -> Iterator[Fault]:
+def _candidate(order: RunnableOrder) -> Iterator[Fault]:
     if not isinstance(order, KernelOrder):
         return
     candidate = order.candidate
@@ -139,12 +190,3 @@ def _candidate(order: KernelOrder | GateOrder) -> Iterator[Fault]:
         yield Fault(("candidate", "max_rows"), f"no rows between {candidate.min_rows} and {candidate.max_rows}")
     if "engaged" not in {request.name for request in order.gates}:
         yield Fault(("gates",), "gate engaged is missing: nothing would show that the candidate ran")
-
-
-def _capability(order: KernelOrder | GateOrder) -> Iterator[Fault]:
-    for index, need in enumerate(order.capability):
-        if need.available == "no" and need.substitute_if_absent is None:
-            yield Fault(
-                ("capability", index, "available"),
-                f"{need.name} is not available and the order names no substitute",
-            )

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from runner import canon, ledger
 from runner.adoption import objections, revoked, stale, waivers_for
-from runner.attest.keys import PrivateKey
+from runner.attest.dsse import SigningKey
 from runner.attest.statement import Signed, moment, open_signed, sign
 from runner.attest.trust import Trust, load_trust
 from runner.clock import now
 from runner.errors import InputError, TrustError
+from runner.items import blocking
 from runner.ledger import ADOPTIONS, Ledger
 from runner.model.adoption import Adoption, ReportName, Revocation, Waiver
 from runner.model.report import ReportPredicate
@@ -26,11 +27,11 @@ class Desk:
     workspace: Path
     trust: Trust
     ledger: Ledger
-    key: PrivateKey
+    key: SigningKey
     at: str
 
     @classmethod
-    def open(cls, workspace: Path, key: PrivateKey, at: str | None = None) -> Desk:
+    def open(cls, workspace: Path, key: SigningKey, at: str | None = None) -> Desk:
         """Raises TrustError where the ledger does not hold."""
         trust = load_trust(workspace, user=False)
         return cls(workspace, trust, ledger.load(workspace, trust), key, at or now())
@@ -66,6 +67,7 @@ def adopt(desk: Desk, run: str, reason: str, *, seat: str | None = None, descrip
     )
     against = [*objections(entry, adoption, {desk.key.public.id}, desk.ledger)]
     against += [f"{subject} has changed on the seat since" for subject in stale(entry, desk.ledger)]
+    against += [f"open item {item.id}: {item.what} ({item.owner})" for item in blocking(desk.workspace, name.order)]
     if against:
         raise TrustError(
             "this report cannot be adopted", where=entry.where, expected="nothing against it", found="; ".join(against)

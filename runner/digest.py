@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _CHUNK = 1 << 20
@@ -34,7 +34,16 @@ def sha256_file(path: Path) -> str:
     return state.hexdigest()
 
 
+def sha256_package(root: Path) -> str:
+    """Digest of the Python and C++ sources below ``root``: what a rank says of a tree that it imported."""
+    return sha256_tree(root, [path for path in root.rglob("*") if path.suffix in (".py", ".cpp")])
+
+
 def sha256_tree(root: Path, files: Iterable[Path]) -> str:
     """Digest of named files under ``root``: sorted ``<sha256>  <posix path>`` lines, hashed."""
-    lines = sorted(f"{sha256_file(file)}  {file.relative_to(root).as_posix()}\n" for file in files)
-    return sha256_bytes("".join(lines).encode())
+    return sha256_listing({file.relative_to(root).as_posix(): sha256_file(file) for file in files})
+
+
+def sha256_listing(digests: Mapping[str, str]) -> str:
+    """The digest that :func:`sha256_tree` gives for files whose own digests are known, by their path under the root."""
+    return sha256_bytes("".join(sorted(f"{digest}  {path}\n" for path, digest in digests.items())).encode())

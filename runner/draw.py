@@ -82,6 +82,10 @@ class Draw:
             raise ValueError(f"{label}: {count} wanted of {len(items)}")
         return tuple(items[index] for index in self.permutation(label, len(items))[:count])
 
+    def positions(self, document: str, positions: int, count: int) -> tuple[int, ...]:
+        """Which of a document's positions are kept with the report, in order; all of them where there are too few."""
+        return tuple(sorted(self.permutation(f"positions/{document}", positions)[: max(count, 0)]))
+
     def choice(self, label: str, items: Sequence[_T]) -> _T:
         """One item."""
         return items[self.integer(label, len(items))]

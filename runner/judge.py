@@ -31,12 +31,11 @@ def judge(plan: Plan, planned: PlannedGate, samples: Sequence[Sample], boots: Se
 
 
 def withdrawals(report: ReportPredicate) -> dict[str, str]:
-    """Gates of the report whose version was withdrawn, ``name@version`` to day and reason."""
-    gone = {(each.gate, each.version): f"{each.date}, {each.reason}" for each in withdrawn()}
+    """Graders of the report whose version was withdrawn, ``kind name@version`` to day and reason."""
     return {
-        f"{gate.name}@{gate.version}": gone[gate.name, gate.version]
-        for gate in report.gates
-        if (gate.name, gate.version) in gone
+        f"{each.kind} {each.name}@{each.version}": f"{each.date}, {each.reason}"
+        for each in withdrawn()
+        if f"{each.kind}/{each.name}@{each.version}" in report.graders
     }
 
 

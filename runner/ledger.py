@@ -3,7 +3,7 @@
 There is no index file. A statement is one file and its name is its digest, so branches of a repository merge without
 conflict and the statements form a DAG by their ``parents``:
 
-    reports/ledger/<digest>.dsse.json       intents, before the first boot
+    reports/ledger/<digest>.dsse.json       intents, before the first boot; reproductions
     reports/<order>/<run>/report.dsse.json  reports; the parent is the intent
     canon/adoptions/<digest>.dsse.json      adoptions, rejections, waivers, revocations
     canon/observations/<digest>.dsse.json   what a seat was seen to be
@@ -15,22 +15,26 @@ ABANDONED, which is shown. Only the last entries of all can vanish unseen, and g
 from __future__ import annotations
 
 import glob
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
+from runner import many
 from runner.attest import dsse
 from runner.attest.keys import PrivateKey
-from runner.attest.statement import Signed, open_envelope, sign
+from runner.attest.statement import Signed, open_envelope, read, sign
 from runner.attest.trust import Trust
 from runner.digest import sha256_bytes, sha256_json
 from runner.errors import InputError, TrustError
 from runner.files import write_whole
+from runner.measured import unpack
 from runner.model.adoption import Observation
-from runner.model.report import ReportPredicate
+from runner.model.boot import Label
+from runner.model.challenge import Challenge
+from runner.model.report import Measured, ReportPredicate
 from runner.model.run import Intent
 from runner.model.statement import Predicate, SignedIntent
 
@@ -54,15 +58,37 @@ class Ledger:
 
     entries: dict[str, Signed] = field(default_factory=dict)
     outsiders: dict[str, Outsider] = field(default_factory=dict)
+    workspace: Path = Path()
 
     def of(self, kind: type[P]) -> list[tuple[Signed, P]]:
         """Statements of one kind, oldest first."""
-        return [(entry, entry.predicate) for entry in self.oldest_first if isinstance(entry.predicate, kind)]
+        return [(entry, entry.predicate) for entry in self._kinds[kind] if isinstance(entry.predicate, kind)]
+
+    @cached_property
+    def _kinds(self) -> defaultdict[type[Predicate], list[Signed]]:
+        found: defaultdict[type[Predicate], list[Signed]] = defaultdict(list)
+        for entry in self.oldest_first:
+            found[type(entry.predicate)].append(entry)
+        return found
 
     @cached_property
     def oldest_first(self) -> list[Signed]:
         """Every statement that counts."""
         return sorted(self.entries.values(), key=lambda entry: (entry.at, entry.digest))
+
+    def challenge_of(self, seat: str) -> str | None:
+        """Digest of the seat's newest challenge: what its later reports cite."""
+        return next((entry.digest for entry, each in reversed(self.of(Challenge)) if each.seat == seat), None)
+
+    @cached_property
+    def labels(self) -> dict[str, set[Label]]:
+        """Seat to the labels under which it ever answered, in reports and in observations."""
+        found: defaultdict[str, set[Label]] = defaultdict(set)
+        for _, report in self.of(ReportPredicate):
+            found[report.seat.name].add(report.seat.label)
+        for _, seen in self.of(Observation):
+            found[seen.seat].add(seen.label)
+        return dict(found)
 
     def heads(self) -> tuple[str, ...]:
         """Digests that nothing names as a parent, sorted."""
@@ -80,6 +106,18 @@ class Ledger:
         same = {entry.digest: (intent.order, sha256_json(intent.candidate)) for entry, intent in self.of(SignedIntent)}
         counts = Counter(same.values())
         return {digest: counts[key] for digest, key in same.items()}
+
+    def measured(self, entry: Signed) -> Measured:
+        """What the gates of a report read, out of its file again: the ledger holds many reports and keeps this of none.
+
+        Raises TrustError where the file has changed since.
+        """
+        data = (self.workspace / entry.where).read_bytes()
+        if sha256_bytes(data) != entry.digest:
+            raise TrustError("a report has changed", where=entry.where, expected=entry.digest, found=sha256_bytes(data))
+        report = read(dsse.parse(data, entry.where).payload, entry.where).predicate
+        assert isinstance(report, ReportPredicate), "the ledger opened this very file as a report"
+        return unpack(report.record, entry.where)[0]
 
     def check(self) -> None:
         """Raises TrustError where a parent is missing or two reports answer one intent."""
@@ -104,11 +142,24 @@ class Ledger:
 def _files(workspace: Path) -> Iterator[tuple[Path, bool]]:
     """Signed files, and whether their name must be their digest."""
     for folder in (LEDGER, ADOPTIONS, OBSERVATIONS):
-        for path in sorted((workspace / folder).glob("*")):
+        for path in sorted((workspace / folder).glob("*"), key=str):  # as text: thousands of paths compare slowly
             if not path.name.startswith("."):
                 yield path, True
-    for path in sorted((workspace / "reports").glob(f"*/*/report{SUFFIX}")):
+    for path in sorted((workspace / "reports").glob(f"*/*/report{SUFFIX}"), key=str):
         yield path, False
+
+
+def read_entry(path: Path, workspace: Path, trust: Trust, *, named: bool = True) -> tuple[str, Signed | Outsider]:
+    """One signed file and its digest, which with ``named`` must be its name. Raises TrustError as :func:`load` does."""
+    data, where = path.read_bytes(), str(path.relative_to(workspace))
+    digest = sha256_bytes(data)
+    if named and path.name != digest + SUFFIX:
+        raise TrustError("a ledger entry has changed", where=where, expected=digest + SUFFIX, found=path.name)
+    envelope = dsse.parse(data, where)
+    key_ids = tuple(each.key_id for each in envelope.signatures)
+    if all(trust.key(key_id) for key_id in key_ids):
+        return digest, open_envelope(envelope, trust, where)
+    return digest, Outsider(path.relative_to(workspace), key_ids)
 
 
 def load(workspace: Path, trust: Trust) -> Ledger:
@@ -117,22 +168,24 @@ def load(workspace: Path, trust: Trust) -> Ledger:
     Raises TrustError for a changed or misnamed file, a signature that does not hold, a key used outside its role or
     time, a missing parent, or two reports for one intent.
     """
-    entries: dict[str, Signed] = {}
-    outsiders: dict[str, Outsider] = {}
-    for path, named in _files(workspace):
-        data, where = path.read_bytes(), str(path.relative_to(workspace))
-        digest = sha256_bytes(data)
-        if named and path.name != digest + SUFFIX:
-            raise TrustError("a ledger entry has changed", where=where, expected=digest + SUFFIX, found=path.name)
-        envelope = dsse.parse(data, where)
-        key_ids = tuple(each.key_id for each in envelope.signatures)
-        if all(trust.key(key_id) for key_id in key_ids):
-            entries[digest] = open_envelope(envelope, trust, where)
-        else:
-            outsiders[digest] = Outsider(path.relative_to(workspace), key_ids)
-    ledger = Ledger(entries, outsiders)
+    opened = list(many.each(partial(_open, workspace, trust), list(_files(workspace))))
+    ledger = Ledger(
+        {digest: one for digest, one in opened if isinstance(one, Signed)},
+        {digest: one for digest, one in opened if isinstance(one, Outsider)},
+        workspace,
+    )
     ledger.check()
     return ledger
+
+
+def _open(workspace: Path, trust: Trust, file: tuple[Path, bool]) -> tuple[str, Signed | Outsider]:
+    """One signed file by its digest. Of a report all but the packed record is kept: see :meth:`Ledger.measured`."""
+    path, named = file
+    digest, entry = read_entry(path, workspace, trust, named=named)
+    if isinstance(entry, Signed) and isinstance(entry.predicate, ReportPredicate):
+        bare = entry.predicate.record.model_copy(update={"data": ""})
+        entry = replace(entry, predicate=entry.predicate.model_copy(update={"record": bare}))
+    return digest, entry
 
 
 def find_report(workspace: Path, run: str) -> Path:
@@ -182,4 +235,5 @@ __all__ = [
     "append_observation",
     "find_report",
     "load",
+    "read_entry",
 ]

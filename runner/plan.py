@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pydantic import JsonValue
+
 from runner.digest import sha256_json
 from runner.errors import InputError
 from runner.gates.registry import gate
 from runner.gates.registry import source_digest as gate_digest
-from runner.model.order import GateOrder, GateRequest, KernelOrder, OrderFile
+from runner.model.order import (
+    GateOrder,
+    GateRequest,
+    KernelOrder,
+    OrderFile,
+    Primary,
+    RunnableOrder,
+    SurveyOrder,
+    Target,
+)
 from runner.model.plan import Plan, PlannedGate, PlannedWindow
 from runner.model.seat import SeatManifest
 from runner.plan_layout import BOOT_ORDER, INCUMBENT_ONLY, NO_READBACK, Layout
@@ -17,24 +28,41 @@ from runner.plan_windows import MAKERS, Made
 from serve.instruments.registry import instrument, parse
 from serve.instruments.registry import source_digest as instrument_digest
 
-
-def runnable(file: OrderFile) -> KernelOrder | GateOrder:
-    """The order, where its kind can be executed. Raises InputError for the other kinds."""
-    if isinstance(file.order, KernelOrder | GateOrder):
-        return file.order
-    raise InputError(
-        f"a {file.order.kind} order has no run yet",
-        where=file.order.id,
-        expected="kind kernel or gate",
-        found=file.order.kind,
-    )
+PRODUCT = "product."
+"""Before the name of each digest of a recipe's product among a plan's subjects."""
 
 
-def layout_of(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Layout:
+def runnable(file: OrderFile) -> RunnableOrder:
+    """The order, where it can be executed. Raises InputError for a survey, and where seat or recipe is missing."""
+    order = file.order
+    if isinstance(order, SurveyOrder):
+        raise InputError("a survey order has no run", where=order.id, expected="a kind with a seat", found=order.kind)
+    target_of(order)
+    if not isinstance(order, KernelOrder | GateOrder) and not order.recipe:
+        raise InputError(
+            "the order does not say what is to be made", where=f"{order.id}: recipe", expected="a recipe", found="none"
+        )
+    return order
+
+
+def target_of(order: RunnableOrder) -> Target:
+    """Seat and standing pack. Raises InputError for an order without them."""
+    if order.target is None:
+        raise InputError("the order names no seat", where=f"{order.id}: target", expected="seat and pack", found="none")
+    return order.target
+
+
+def primary_of(order: RunnableOrder) -> Primary | None:
+    """The speed metric the order is about; a recipe order has none."""
+    return order.primary if isinstance(order, KernelOrder | GateOrder) else None
+
+
+def layout_of(order: RunnableOrder, manifest: SeatManifest) -> Layout:
     """The order on its seat."""
     candidate = order.candidate if isinstance(order, KernelOrder) else None
     watermarked = any(request.name == "watermark" for request in order.gates)
-    return Layout(order.target, manifest, candidate, order.primary, watermarked)
+    recipe = not isinstance(order, KernelOrder | GateOrder)
+    return Layout(target_of(order), manifest, candidate, primary_of(order), watermarked, recipe)
 
 
 def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, str], seed_commitment: str) -> Plan:
@@ -43,8 +71,9 @@ def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, st
     Raises InputError for an order kind, gate or instrument that cannot be planned.
     """
     order = runnable(file)
-    layout = layout_of(order, manifest)
-    made = _placed(layout, [(request, _make(layout, request)) for request in order.gates])
+    layout, primary = layout_of(order, manifest), primary_of(order)
+    ready = [request for request in order.gates if request.planned is None]
+    made = _placed(layout, [(request, _make(layout, request)) for request in ready])
     windows = _in_boot_order([window for _, part in made for window in part.own])
     boots = tuple(layout.boot(name) for name in BOOT_ORDER if any(window.boot == name for window in windows))
     gates = tuple(
@@ -52,7 +81,7 @@ def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, st
             name=request.name,
             version=request.version,
             windows=_reads(part, windows),
-            parameters=sealed_parameters(order, manifest, request),
+            parameters=sealed_parameters(order, manifest, request) | _sealed_product(request, subjects),
         )
         for request, part in made
     )
@@ -64,8 +93,8 @@ def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, st
         subjects=subjects,
         instruments=_sources(gates, windows),
         variants=layout.variants,
-        pairing=order.primary.pairing if order.primary else "none",
-        pairs=order.primary.pairs if order.primary else 0,
+        pairing=primary.pairing if primary else "none",
+        pairs=primary.pairs if primary else 0,
         seed_commitment=seed_commitment,
         boots=boots,
         windows=windows,
@@ -80,6 +109,14 @@ def _make(layout: Layout, request: GateRequest) -> Made:
             "no windows are known for this gate", where=request.name, expected=", ".join(MAKERS), found=request.name
         )
     return MAKERS[request.name](layout, request)
+
+
+def _sealed_product(request: GateRequest, subjects: dict[str, str]) -> dict[str, JsonValue]:
+    """What the product was when the plan was sealed, so that nothing can be exchanged afterwards."""
+    if request.name != "product":
+        return {}
+    found = {name: digest for name, digest in subjects.items() if name.startswith(PRODUCT)}
+    return {"digests": {name.removeprefix(PRODUCT): digest for name, digest in found.items()}}
 
 
 def _placed(layout: Layout, made: list[tuple[GateRequest, Made]]) -> list[tuple[GateRequest, Made]]:
@@ -132,4 +169,13 @@ def seconds_of(plan: Plan) -> int:
     return sum(boot.seconds for boot in plan.boots) + sum(window.seconds for window in plan.windows)
 
 
-__all__ = ["compile_plan", "layout_of", "plan_digest", "runnable", "seconds_of"]
+__all__ = [
+    "PRODUCT",
+    "compile_plan",
+    "layout_of",
+    "plan_digest",
+    "primary_of",
+    "runnable",
+    "seconds_of",
+    "target_of",
+]

@@ -42,6 +42,13 @@ class Layout:
     primary: Primary | None
     watermarked: bool = False
     """The order has the gate that needs the deliberately wrong build."""
+    recipe: bool = False
+    """Both arms run the incumbent's kernels; the candidate's is a boot of the recipe's product."""
+
+    @property
+    def compares(self) -> bool:
+        """There are two arms that differ."""
+        return self.candidate is not None or self.recipe
 
     @property
     def incumbent(self) -> str:
@@ -58,10 +65,11 @@ class Layout:
 
     def boot(self, name: str) -> PlannedBoot:
         """The planned boot of one of the names above."""
+        if self.recipe and name != ONE_ROW:
+            return self._recipe_boot(name)
         role: BootRole
         libraries: tuple[str, ...] = (self.candidate.variant,) if self.candidate else ()
-        # The toy engine forces tokens in every boot.
-        forcing = {} if self.manifest.adapter == "fake" else FORCING_ARGUMENTS
+        forcing = self._forcing
         arguments: dict[str, JsonValue] = {}
         strict = self.candidate.strict if self.candidate else 0
         if name in SHARED:
@@ -83,6 +91,30 @@ class Layout:
             role, strict, arguments = "knock-out-zero", 2, forcing
         seconds = 0 if role == "desk" else self.manifest.boot_seconds
         return PlannedBoot(id=name, role=role, libraries=libraries, strict=strict, arguments=arguments, seconds=seconds)
+
+    @property
+    def _forcing(self) -> dict[str, JsonValue]:
+        """The toy engine forces tokens in every boot."""
+        return {} if self.manifest.adapter == "fake" else FORCING_ARGUMENTS
+
+    def _recipe_boot(self, name: str) -> PlannedBoot:
+        """One boot for each arm, and the desk, which reads the product."""
+        roles: dict[str, BootRole] = {INCUMBENT_ONLY: "incumbent-only", CANDIDATE_ONLY: "candidate-only", DESK: "desk"}
+        return PlannedBoot(
+            id=name,
+            role=roles[name],
+            libraries=(),
+            strict=0,
+            arguments={} if name == DESK else self._forcing,
+            product=name != INCUMBENT_ONLY,
+            seconds=0 if name == DESK else self.manifest.boot_seconds,
+        )
+
+    def _boot_of(self, boot: str, arm: str) -> str:
+        """Where a window opens: a recipe's arms cannot share a boot, so each has its own for all its windows."""
+        if self.recipe and boot in (*SHARED, FORCING):
+            return CANDIDATE_ONLY if arm == "candidate" else INCUMBENT_ONLY
+        return boot
 
     def expects(self, arm: Arm | str) -> tuple[Expectation, ...]:
         """Which variant runs which rows while ``arm`` is switched on; nothing is claimed where no arm is."""
@@ -115,7 +147,7 @@ class Layout:
         return PlannedWindow.model_validate(
             {
                 "id": name,
-                "boot": boot,
+                "boot": self._boot_of(boot, arm),
                 "instrument": instrument,
                 "arm": arm,
                 "control": control or arm in ("incumbent", "none"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log
 
-from runner.model.order import GateOrder, KernelOrder
+from runner.model.order import GateOrder, RunnableOrder
 from runner.model.plan import Plan, PlannedGate
 from runner.model.seat import SeatManifest
+from runner.plan import primary_of
 from runner.stats import chances, sigma_of_half_width
 
 
@@ -25,13 +26,13 @@ class Odds:
     basis: str
 
 
-def odds(plan: Plan, order: KernelOrder | GateOrder, manifest: SeatManifest) -> tuple[Odds, ...]:
+def odds(plan: Plan, order: RunnableOrder, manifest: SeatManifest) -> tuple[Odds, ...]:
     """Every gate of the plan, in order."""
     return tuple(_odds(gate, order, manifest) for gate in plan.gates)
 
 
-def _odds(gate: PlannedGate, order: KernelOrder | GateOrder, manifest: SeatManifest) -> Odds:
-    primary = order.primary
+def _odds(gate: PlannedGate, order: RunnableOrder, manifest: SeatManifest) -> Odds:
+    primary = primary_of(order)
     if gate.name != "speed" or primary is None:
         return Odds(gate.name, 0.0, 0.0, 1.0, "exact on a deterministic seat: the same bytes give the same verdict")
     sigma = sigma_of_half_width(float(manifest.noise.a_a_half_width), primary.pairs)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from runner.model.order import GateOrder, GateRequest, KernelOrder
+from runner.model.order import GateOrder, GateRequest, KernelOrder, RunnableOrder
 from runner.model.seat import SeatManifest
 
 
-def sealed_parameters(
-    order: KernelOrder | GateOrder, manifest: SeatManifest, request: GateRequest
-) -> dict[str, JsonValue]:
+def sealed_parameters(order: RunnableOrder, manifest: SeatManifest, request: GateRequest) -> dict[str, JsonValue]:
     """Parameters of one gate; for ``speed`` the primary metric's margin and the seat's measured noise are filled in."""
     given: dict[str, JsonValue] = {}
-    if request.name == "speed" and order.primary is not None:
-        given |= {"metric": order.primary.metric, "margin": order.primary.margin}
+    primary = order.primary if isinstance(order, KernelOrder | GateOrder) else None
+    if request.name == "speed" and primary is not None:
+        given |= {"metric": primary.metric, "margin": primary.margin}
         given["boot_to_boot"] = manifest.noise.boot_to_boot
         if manifest.noise.source != "assumed":
             given["a_a_half_width"] = manifest.noise.a_a_half_width
+        if "speculative_config" in manifest.arguments:
+            given["texts"] = "equal"
         if isinstance(order, GateOrder):
             given["require"] = "not-slower"
     return given | request.parameters

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from runner.check import check
+from runner.checks.judgement import planned_gates
 from runner.draw import commitment
 from runner.errors import InputError
-from runner.model.order import load_order
+from runner.model.order import WorkOrder, load_order
+from runner.model.order.text import line_of
 from runner.model.plan import PlannedWindow
-from runner.plan import compile_plan, plan_digest, runnable, seconds_of
+from runner.plan import compile_plan, plan_digest, runnable, seconds_of, target_of
 from runner.plan_odds import odds
+from runner.readiness import missing
 from runner.steps.seats import load_manifest
 
 DRAFT_SEED = bytes(32)
@@ -24,7 +27,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     """The plan as data and as text. Raises InputError for an order that cannot be decided on the seat."""
     file = load_order(path)
     order = runnable(file)
-    manifest = load_manifest(seat or order.target.seat)
+    manifest = load_manifest(seat or target_of(order).seat)
     faults = check(order, manifest)
     if faults:
         raise InputError(
@@ -32,8 +35,11 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         )
     plan = compile_plan(file, manifest, {}, commitment(DRAFT_SEED))
     chances = odds(plan, order, manifest)
+    absent = missing(order, manifest)
     value = {
         "draft": True,
+        "missing": absent,
+        "planned_gates": [request.model_dump(mode="json", exclude_none=True) for request in planned_gates(order)],
         "plan": plan.model_dump(mode="json"),
         "digest": plan_digest(plan),
         "seconds": seconds_of(plan),
@@ -56,7 +62,28 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         for one in chances
     ]
     lines.append(f"a good candidate fails for no reason in {value['false_fail_together']:.2%} of runs")
+    lines += _planned_lines(order) + _kill_lines(order)
+    if absent:
+        lines += ["", "execute would refuse this order now:", *(f"  {line}" for line in absent)]
     return value, "\n".join(lines)
+
+
+def _planned_lines(order: WorkOrder) -> list[str]:
+    """Gates that are still to be written, with their lines."""
+    lines = []
+    for request in planned_gates(order):
+        lines.append(f"  {request.name:<22} {request.planned}")
+        thresholds = request.measure.thresholds if request.measure else ()
+        lines += [f"  {'':<22} {line_of(threshold)}" for threshold in thresholds]
+    return ["", "planned gates, not in this checkout:", *lines] if lines else []
+
+
+def _kill_lines(order: WorkOrder) -> list[str]:
+    lines = []
+    for line in order.kill_lines:
+        figure = f"{line.metric} {line.op} {line.value} {line.unit or ''}".strip() if line.metric else "FAIL or INVALID"
+        lines.append(f"  {line.gate:<22} {figure}: {line.action}{f' (stage {line.stage})' if line.stage else ''}")
+    return ["", "kill lines:", *lines] if lines else []
 
 
 def _window_line(window: PlannedWindow) -> str:

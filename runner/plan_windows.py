@@ -79,8 +79,9 @@ def _both_arms(
     instrument = instrument or f"{name}@1"
     arguments = arguments | {"material": name}
     windows = [layout.window(f"{name}-incumbent", boot, instrument, "incumbent", arguments, seconds=seconds)]
-    if layout.candidate:
-        outside = not layout.candidate.min_rows <= rows <= layout.candidate.max_rows
+    if layout.compares:
+        candidate = layout.candidate
+        outside = candidate is not None and not candidate.min_rows <= rows <= candidate.max_rows
         arguments = arguments | {"reference_window": f"{name}-incumbent"}
         windows.append(
             layout.window(
@@ -120,7 +121,11 @@ def _one_row(layout: Layout, documents: dict[str, JsonValue], seconds: int) -> P
 
 def _kld(layout: Layout, request: GateRequest) -> Made:
     rows = amount(request, "rows", 8)
-    arguments = _documents(request, 96) | {"rows": rows, "top": amount(request, "top", 64)}
+    arguments = _documents(request, 96) | {
+        "rows": rows,
+        "top": amount(request, "top", 64),
+        "drawn": amount(request, "drawn", 1),
+    }
     seconds = amount(request, "window_seconds", 6)
     both = _both_arms(layout, "kld", FORCING, arguments, seconds)
     again = arguments | {"rows": max(1, rows // 2), "material": "kld", "reference_window": "kld-incumbent"}
@@ -137,7 +142,7 @@ def _needle(layout: Layout, request: GateRequest) -> Made:
 
 
 def _finish(layout: Layout, request: GateRequest) -> Made:
-    arm, boot = ("candidate", CANDIDATE_ONLY) if layout.candidate else ("incumbent", SHARED[0])
+    arm, boot = ("candidate", CANDIDATE_ONLY) if layout.compares else ("incumbent", SHARED[0])
     arguments: dict[str, JsonValue] = {
         "texts": amount(request, "texts", 6),
         "tokens": amount(request, "tokens", 256),
@@ -148,7 +153,7 @@ def _finish(layout: Layout, request: GateRequest) -> Made:
 
 
 def _kv_window(layout: Layout, request: GateRequest) -> Made:
-    arm, boot = ("candidate", CANDIDATE_ONLY) if layout.candidate else ("incumbent", SHARED[0])
+    arm, boot = ("candidate", CANDIDATE_ONLY) if layout.compares else ("incumbent", SHARED[0])
     seconds = amount(request, "window_seconds", 8)
     return Made((layout.window("kv-window", boot, "kv-window@1", arm, {}, seconds=seconds),))
 
@@ -192,6 +197,17 @@ def _pack(layout: Layout, request: GateRequest) -> Made:
     return Made((layout.window("pack", DESK, "pack@1", "none", arguments, seconds=seconds),))
 
 
+def _product(layout: Layout, request: GateRequest) -> Made:
+    seconds = amount(request, "window_seconds", 5)
+    return Made((layout.window("product", DESK, "product@1", "none", {}, seconds=seconds),))
+
+
+def _sensitivity(layout: Layout, request: GateRequest) -> Made:
+    seconds = amount(request, "window_seconds", 45)
+    arguments = _documents(request, 128)
+    return Made((layout.window("sensitivity", DESK, "sensitivity@1", "none", arguments, seconds=seconds),))
+
+
 def _restore(layout: Layout, request: GateRequest) -> Made:
     return Made((layout.window("restore", DESK, "restore@1", "none", {}, seconds=1),))
 
@@ -211,6 +227,8 @@ def _resolved(layout: Layout, request: GateRequest) -> Made:
 
 MAKERS: dict[str, Maker] = {
     "pack": _pack,
+    "product": _product,
+    "sensitivity": _sensitivity,
     "resolved": _resolved,
     "engaged": _engaged,
     "parity": _parity,
@@ -228,5 +246,11 @@ MAKERS: dict[str, Maker] = {
 }
 """By gate name."""
 
-NEEDS_CANDIDATE = frozenset({"engaged", "parity", "kld", "watermark", "perturbation", "knock-out"})
+NEEDS_LIBRARY = frozenset({"engaged", "parity", "watermark", "knock-out", "speed"})
+"""Gates about a native candidate, which a recipe's product is not; ``speed`` pairs variants inside a boot."""
+
+NEEDS_PRODUCT = frozenset({"product", "sensitivity"})
+"""Gates about what a recipe made."""
+
+NEEDS_CANDIDATE = (NEEDS_LIBRARY - {"speed"}) | NEEDS_PRODUCT | {"kld", "perturbation"}
 """Gates that say nothing where there is no candidate."""

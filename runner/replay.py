@@ -1,55 +1,92 @@
-"""Samples read again from kept evidence by the instruments that made them."""
+"""Samples read again from the kept evidence by the instruments that made them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
 from runner.attest.canonical import first_fault
-from runner.digest import sha256_bytes
 from runner.errors import TrustError
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
-from runner.model.report import Measured
-from runner.model.sample import Sample
+from runner.model.report import EvidencePart, Measured
+from runner.model.sample import DivergenceMeasure, Sample
 
 
-def _read_again(sample: Sample, window: PlannedWindow, evidence: list[bytes], where: str) -> Sample:
-    from serve.instruments.registry import instrument, parse  # noqa: PLC0415  # only --deep needs the instruments
+@dataclass
+class Replayed:
+    """Windows by what could be read again."""
 
-    try:
-        records = [Evidence.model_validate_json(data, strict=True) for data in evidence]
-    except ValidationError as error:
-        raise TrustError("evidence that is no evidence record", where=where, found=first_fault(error)) from error
-    return instrument(*parse(sample.instrument)).reduce(records, window)
+    whole: list[str] = field(default_factory=list)
+    drawn: list[str] = field(default_factory=list)
+    """Only the positions drawn from the seed: their evidence is too large to be kept in whole."""
+    missing: list[str] = field(default_factory=list)
+    """Nothing: their evidence is in the run folder only."""
 
 
-def replay(measured: Measured, kept: Mapping[str, bytes], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Windows whose samples were read again, and those whose evidence is not all here.
+def replay(measured: Measured, index: EvidencePart, kept: Mapping[str, bytes], where: str) -> Replayed:
+    """Read every sample again whose evidence is here.
 
     Raises TrustError where a sample is not what its instrument reads, InputError for an unknown instrument.
     """
-    by_digest = {sha256_bytes(data): data for data in kept.values()}
+    by_digest = {index.files[name]: data for name, data in kept.items()}
     windows = {window.id: window for window in measured.plan.windows}
-    replayed: list[str] = []
-    missing: list[str] = []
+    replayed = Replayed()
     for sample in measured.samples:
-        if not by_digest.keys() >= set(sample.evidence):
-            missing.append(sample.window)
-            continue
         place = f"{where}, window {sample.window}"
-        again = _read_again(sample, windows[sample.window], [by_digest[each] for each in sample.evidence], place)
-        if again != sample:
-            changed = [name for name in Sample.model_fields if getattr(again, name) != getattr(sample, name)]
+        if not by_digest.keys() >= set(sample.evidence):
+            replayed.missing.append(sample.window)
+            continue
+        evidence = _records([by_digest[digest] for digest in sample.evidence], place)
+        if isinstance(sample.measure, DivergenceMeasure):
+            _compare_drawn(sample.measure, evidence, place)
+            replayed.drawn.append(sample.window)
+        else:
+            _compare(sample, windows[sample.window], evidence, place)
+            replayed.whole.append(sample.window)
+    return replayed
+
+
+def _records(kept: Sequence[bytes], where: str) -> list[Evidence]:
+    try:
+        return [Evidence.model_validate_json(data, strict=True) for data in kept]
+    except ValidationError as error:
+        raise TrustError("evidence that is no evidence record", where=where, found=first_fault(error)) from error
+
+
+def _compare(sample: Sample, window: PlannedWindow, evidence: Sequence[Evidence], where: str) -> None:
+    from serve.instruments.registry import instrument, parse  # noqa: PLC0415  # only --deep needs the instruments
+
+    again = instrument(*parse(sample.instrument)).reduce(evidence, window)
+    names = [name for name in Sample.model_fields if name != "evidence"]  # extracts have digests of their own
+    changed = [name for name in names if getattr(again, name) != getattr(sample, name)]
+    if changed:
+        raise TrustError(
+            "the sample is not what its instrument reads from the evidence",
+            where=where,
+            expected=f"what {sample.instrument} reads",
+            found=f"another {', '.join(changed)}",
+        )
+
+
+def _compare_drawn(measure: DivergenceMeasure, evidence: Sequence[Evidence], where: str) -> None:
+    from serve.instruments.kld import read_drawn  # noqa: PLC0415  # only --deep needs the instruments
+
+    for document in measure.documents:
+        place = f"{where}, {document.id}"
+        try:
+            again = read_drawn(evidence, document.id, [each.position for each in document.drawn])
+        except (LookupError, ValueError) as error:
+            raise TrustError("the evidence lacks a drawn position", where=place, found=repr(error)) from error
+        if again != document.drawn:
             raise TrustError(
-                "the sample is not what its instrument reads from the evidence",
+                "the drawn positions are not what their instrument reads from the evidence",
                 where=place,
-                expected=f"what {sample.instrument} reads",
-                found=f"another {', '.join(changed)}",
+                expected=str(again),
+                found=str(document.drawn),
             )
-        replayed.append(sample.window)
-    return tuple(replayed), tuple(missing)
 
 
-__all__ = ["replay"]
+__all__ = ["Replayed", "replay"]

@@ -14,7 +14,8 @@ from runner.attest.statement import sign
 from runner.errors import EvidenceError, StateError
 from runner.files import write_whole
 from runner.measured import pack
-from runner.model.boot import BootRecord, Label
+from runner.model.boot import BootRecord, Isolation, Label
+from runner.model.plan import PlannedBoot
 from runner.model.report import (
     WEAKEST_FIRST,
     EvidencePart,
@@ -32,8 +33,8 @@ from runner.report_text import render
 FOLDER_LIMIT = 300_000
 """Bytes of ``report.dsse.json``, ``report.md`` and ``evidence.tar.xz`` together."""
 
-_LISTED_AGAIN = 8_192
-"""Room for the names that move between kept and not kept once the archive is known."""
+_LISTED_BYTES = 200
+"""Room in report and text for the name and digest of one kept file, once the archive is known."""
 
 REPORT, TEXT, EVIDENCE = "report.dsse.json", "report.md", "evidence.tar.xz"
 
@@ -42,6 +43,15 @@ def label_of(boots: tuple[BootRecord, ...]) -> Label:
     """The weakest label of the boots that said what they are; where none did, nothing was measured: ``simulated``."""
     seen = {boot.label for boot in boots if boot.engine}
     return next((label for label in WEAKEST_FIRST if label in seen), "simulated")
+
+
+def isolation_of(planned: tuple[PlannedBoot, ...], boots: tuple[BootRecord, ...]) -> Isolation:
+    """``open`` where one boot loaded a library of the candidate, or what a recipe made, outside a sandbox."""
+    loads = {boot.id for boot in planned if boot.libraries or boot.product}
+    tools = {boot.sandbox.tool for boot in boots if boot.planned in loads}
+    if not tools:
+        return "no-candidate"
+    return "open" if "none" in tools else "sandboxed"
 
 
 def _require_self_tests(record: RunRecord) -> None:
@@ -59,7 +69,7 @@ def _require_self_tests(record: RunRecord) -> None:
 
 
 def _index(record: RunRecord, kept: Archive) -> EvidencePart:
-    return EvidencePart(archive=kept.digest, files=record.evidence, not_kept=kept.not_kept)
+    return EvidencePart(archive=kept.digest, files=record.evidence, kept=dict(kept.kept))
 
 
 def predicate(record: RunRecord, kept: Archive | None = None) -> ReportPredicate:
@@ -73,7 +83,12 @@ def predicate(record: RunRecord, kept: Archive | None = None) -> ReportPredicate
         parents=(record.intent_digest,),
         run=record.run,
         order=OrderPart(name=record.plan.order, digest=record.order_digest, text=record.order_text),
-        seat=SeatPart(name=record.plan.seat, digest=record.plan.seat_digest, label=label_of(record.boots)),
+        seat=SeatPart(
+            name=record.plan.seat,
+            digest=record.plan.seat_digest,
+            label=label_of(record.boots),
+            isolation=isolation_of(record.plan.boots, record.boots),
+        ),
         plan=PlanPart(
             digest=record.plan_digest,
             seed_commitment=record.plan.seed_commitment,
@@ -93,12 +108,15 @@ def predicate(record: RunRecord, kept: Archive | None = None) -> ReportPredicate
             )
             for verdict in record.verdicts
         ),
+        graders=record.plan.instruments,
         self_test=record.self_tests,
         assurance=witnesses(((verdict.gate, verdict.status) for verdict in record.verdicts), record.boots),
         environment=record.environment,
         costs=record.costs,
         repeats=record.repeats,
-        evidence=_index(record, kept or Archive(b"", tuple(sorted(record.evidence)))),
+        challenge=record.challenge,
+        craft=record.craft,
+        evidence=_index(record, kept or Archive(b"", {})),
         record=pack(Measured(plan=record.plan, boots=record.boots, samples=record.samples)),
     )
 
@@ -132,11 +150,12 @@ def write_folder(record: RunRecord, key: PrivateKey, run_folder: Path, target: P
     """
     if target.exists():
         raise StateError("this report is written already", where=str(target), next_step=f"runner verify {target}")
-    files = archive.read_evidence(run_folder, record.evidence)
+    files = archive.extracts(archive.read_evidence(run_folder, record.evidence))
     measured = Measured(plan=record.plan, boots=record.boots, samples=record.samples)
     content = predicate(record)
     digests = subject_digests(record)
-    spare = FOLDER_LIMIT - _LISTED_AGAIN - len(sign(content, digests, key)) - len(render(content, measured).encode())
+    listed = _LISTED_BYTES * len(files)
+    spare = FOLDER_LIMIT - listed - len(sign(content, digests, key)) - len(render(content, measured).encode())
     kept = archive.build(files, spare)
     content = content.model_copy(update={"evidence": _index(record, kept)})
     contents = {REPORT: sign(content, digests, key), TEXT: render(content, measured).encode()}
@@ -161,6 +180,7 @@ __all__ = [
     "REPORT",
     "TEXT",
     "compose",
+    "isolation_of",
     "label_of",
     "predicate",
     "subject_digests",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runner.markdown import cell, table
 from runner.model.report import Measured, ReportPredicate
 from runner.model.verdict import Status
-from runner.summary import engagement_text, primary_rate, without_sample
+from runner.summary import attempt_outcome, engagement_text, primary_rate, without_sample
 
 _MEANING = {
     Status.PASS: "every gate of the order passed",
@@ -90,9 +90,20 @@ def _not_run(report: ReportPredicate, measured: Measured) -> list[str]:
     ]
 
 
+def _attempts(report: ReportPredicate) -> list[str]:
+    """Nothing where nobody was given the order."""
+    if report.craft is None:
+        return []
+    rows = [
+        (one.number, one.craftsperson, one.session.sandbox, ", ".join(one.changed), attempt_outcome(one))
+        for one in report.craft.attempts
+    ]
+    return ["## Attempts", "", *table(("attempt", "by", "sandbox", "changed", "what came of it"), rows)]
+
+
 def _evidence(report: ReportPredicate) -> list[str]:
-    kept = len(report.evidence.files) - len(report.evidence.not_kept)
-    lines = [f"{kept} of {len(report.evidence.files)} evidence files are in `evidence.tar.xz`.", ""]
+    counts = f"{len(report.evidence.kept)} of {len(report.evidence.files)}"
+    lines = [f"Of {counts} evidence files `evidence.tar.xz` holds what their instruments read.", ""]
     if report.evidence.not_kept:
         lines += ["In the run folder only (not kept here, digests in the report):", ""]
         lines += [f"- {cell(name)}" for name in report.evidence.not_kept] + [""]
@@ -104,6 +115,7 @@ def render(report: ReportPredicate, measured: Measured) -> str:
     facts = [
         ("order", f"{report.order.name} ({report.order.digest[:16]})"),
         ("seat", f"{report.seat.name}, label {report.seat.label}"),
+        ("candidate's sandbox", report.seat.isolation),
         ("run", report.run),
         ("measured", f"{report.started_at} to {report.ended_at}"),
         ("plan", report.plan.digest[:16]),
@@ -111,6 +123,7 @@ def render(report: ReportPredicate, measured: Measured) -> str:
         ("outside witnesses", ", ".join(report.assurance) or "none"),
         ("assurance level", report.assurance_level),
         ("blocks repeated", report.repeats),
+        ("challenge of the seat", report.challenge[:16] if report.challenge else "none"),
     ]
     tests = [(f"{test.gate}@{test.version}", test.case, test.status) for test in report.self_test]
     costs = [(cost.what, cost.seconds) for cost in report.costs]
@@ -126,6 +139,7 @@ def render(report: ReportPredicate, measured: Measured) -> str:
             *_verdicts(report),
             *_figures(report),
             *_not_run(report, measured),
+            *_attempts(report),
             *_boots(measured),
             *_engagement(measured),
             "## Cases that each gate had to refuse first",

@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from runner.clock import now
+from runner.craft.candidate import take
+from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
 from runner.files import write_whole
+from runner.model.base import Record
 from runner.model.order import load_order
 from runner.paths import state_home, workspace
-from runner.plan import runnable
-from runner.steps.journal import Journal
+from runner.plan import runnable, target_of
+from runner.readiness import require_ready
+from runner.steps.journal import Journal, events
 from runner.steps.seats import load_manifest
 from runner.steps.state import Progress, Run
 
@@ -24,15 +28,19 @@ RUNS = "runs"
 _locks: dict[Path, int] = {}
 
 
-def open_run(order: Path, *, seat: str = "", resume: str = "", progress: Progress) -> Run:
-    """A new run of ``order``, or the run ``resume`` again.
+def open_run(
+    order: Path, *, seat: str = "", resume: str = "", candidate: Path | None = None, progress: Progress
+) -> Run:
+    """A new run of ``order``, or the run ``resume`` again. A frozen ``candidate`` stays with the run it was given to.
 
-    Raises InputError for an unknown run or an order other than the one the run was started with, and StateError where
-    another process works on the run.
+    Raises as :func:`runner.craft.candidate.take`, InputError for an unknown run or an order other than the one the run
+    was started with, StateError where another process works on the run, and SeatError for an order that waits for a
+    seat or gate still to be written.
     """
     file = load_order(order)
     loaded = runnable(file)
-    manifest = load_manifest(seat or loaded.target.seat)
+    manifest = load_manifest(seat or target_of(loaded).seat)
+    require_ready(loaded, manifest)
     name = resume or _new_name()
     folder = state_home() / RUNS / name
     kept = folder / "order.yaml"
@@ -49,6 +57,8 @@ def open_run(order: Path, *, seat: str = "", resume: str = "", progress: Progres
             )
     else:
         folder.mkdir(parents=True)
+        if candidate is not None:
+            take(candidate, file, folder)
         write_whole(kept, file.text.encode())
     _lock(folder)
     return Run(
@@ -97,16 +107,48 @@ def summary(run: Run, code: int) -> tuple[dict[str, Any], str]:
     return value, "\n".join([*lines, f"report: {report}"])
 
 
-def runs() -> list[dict[str, str]]:
+class RunState(Record):
+    """A run folder of this user."""
+
+    run: str
+    order: str
+    order_digest: str
+    state: str
+    """The verdict, or the step in which it is or was stopped."""
+    reported: bool
+    at_work: bool
+    """A process works on it now."""
+
+
+def runs() -> list[RunState]:
     """Every run folder of this user, oldest first."""
-    found = []
-    for folder in sorted((state_home() / RUNS).glob("*")):
-        journal = Journal(folder / "journal.jsonl")
-        steps, ended = journal.of("step-started"), journal.of("reported")
-        state = (
-            str(ended[-1].facts["verdict"]) if ended else f"stopped in {steps[-1].facts['step'] if steps else 'start'}"
-        )
-        plan = folder / "plan.json"
-        order = str(json.loads(plan.read_bytes())["order"]) if plan.exists() else "not sealed"
-        found.append({"run": folder.name, "order": order, "state": state})
-    return found
+    return [_run_state(folder) for folder in sorted((state_home() / RUNS).glob("*")) if folder.is_dir()]
+
+
+def _run_state(folder: Path) -> RunState:
+    known = events(folder / "journal.jsonl")
+    steps = [str(event.facts["step"]) for event in known if event.kind == "step-started"]
+    verdicts = [str(event.facts["verdict"]) for event in known if event.kind == "reported"]
+    plan, order, busy = folder / "plan.json", folder / "order.yaml", at_work(folder)
+    step = f"{'in' if busy else 'stopped in'} {steps[-1] if steps else 'start'}"
+    return RunState(
+        run=folder.name,
+        order=str(json.loads(plan.read_bytes())["order"]) if plan.exists() else "not sealed",
+        order_digest=sha256_bytes(order.read_bytes()) if order.exists() else "",
+        state=verdicts[-1] if verdicts else step,
+        reported=bool(verdicts),
+        at_work=busy,
+    )
+
+
+def at_work(folder: Path) -> bool:
+    """Whether a process holds the run."""
+    path = folder / "lock"
+    if not path.exists():
+        return False
+    with path.open("rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

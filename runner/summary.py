@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from runner.model.attempt import Attempt
 from runner.model.evidence import ROWS_EXACT, CounterRow
 from runner.model.report import Measured
 from runner.model.sample import Sample
@@ -34,6 +35,15 @@ def engagement_text(counters: Sequence[CounterRow]) -> str:
     return "; ".join(f"{variant} {rows_text(found[variant])}" for variant in sorted(found)) or "none"
 
 
+def attempt_outcome(attempt: Attempt) -> str:
+    """Why it gave no candidate, what the report said about its candidate, or that this is the one under test."""
+    if attempt.findings:
+        return "; ".join(f"{finding.kind}: {finding.detail}" for finding in attempt.findings)
+    if attempt.judged is None:
+        return "under test"
+    return f"{attempt.judged.verdict} in run {attempt.judged.run}: {'; '.join(attempt.judged.reasons) or 'every gate'}"
+
+
 def without_sample(measured: Measured) -> tuple[str, ...]:
     """Planned windows that no sample speaks of."""
     measured_windows = {sample.window for sample in measured.samples}
@@ -45,4 +55,4 @@ def primary_rate(sample: Sample) -> str | None:
     return sample.measure.decode_rate if sample.measure.kind == "speed" else None
 
 
-__all__ = ["engagement_text", "launches_by_rows", "primary_rate", "rows_text", "without_sample"]
+__all__ = ["attempt_outcome", "engagement_text", "launches_by_rows", "primary_rate", "rows_text", "without_sample"]

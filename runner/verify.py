@@ -13,19 +13,21 @@ from runner.assurance import witnesses
 from runner.attest.statement import Signed, moment, open_signed
 from runner.attest.trust import Source, Trust
 from runner.digest import sha256_bytes, sha256_json
-from runner.draw import commitment
+from runner.draw import Draw, commitment
 from runner.errors import InputError, TrustError
 from runner.judge import judge, withdrawals
 from runner.ledger import LEDGER, SUFFIX
+from runner.material import check_material
 from runner.measured import unpack
 from runner.model.base import Record
 from runner.model.boot import Label
+from runner.model.evidence import Evidence
 from runner.model.plan import Plan
 from runner.model.report import Measured, ReportPredicate
 from runner.model.statement import SignedIntent
 from runner.model.verdict import Status, overall
-from runner.replay import replay
-from runner.report import EVIDENCE, REPORT, label_of
+from runner.replay import Replayed, replay
+from runner.report import EVIDENCE, REPORT, isolation_of, label_of
 from runner.verify_samples import check_samples
 
 
@@ -45,11 +47,14 @@ class Verification(Record):
     """``repository`` where everybody with this repository trusts the key, ``user`` where only this user does."""
     created_at: str
     withdrawn: dict[str, str]
-    """Gates whose version was found wrong since, with the reason: the report stands, what rests on it should not."""
+    """Gates and instruments whose version was found wrong since, with the reason: the report stands, what rests on it
+    should not."""
     kept: int
     not_kept: tuple[str, ...]
     replayed: tuple[str, ...] = ()
     """With ``deep``: samples read again from kept evidence, by window."""
+    replayed_drawn: tuple[str, ...] = ()
+    """With ``deep``: samples of which the positions drawn from the seed were read again."""
     needs_full_evidence: tuple[str, ...] = ()
     """With ``deep``: samples whose evidence is in the run folder only."""
 
@@ -107,6 +112,25 @@ def _check_subjects(signed: Signed, report: ReportPredicate, intent: SignedInten
     promised = {**intent.candidate, **plan.subjects, "order": report.order.digest, "plan": report.plan.digest}
     for name, digest in promised.items():
         _same(f"another {name} than was planned", digest, signed.subjects.get(name, "nothing"), signed.where)
+    told = None if report.craft is None else sha256_json(report.craft.model_dump(mode="json"))
+    _same("the history of attempts was changed", signed.subjects.get("craft.history"), told, signed.where)
+
+
+def _check_challenge(report: ReportPredicate, workspace: Path | None, where: str) -> None:
+    """A challenge that the report cites is in the ledger."""
+    if report.challenge is not None and workspace is not None:
+        path = workspace / LEDGER / (report.challenge + SUFFIX)
+        _same("the challenge that the report cites is missing", True, path.is_file(), f"{where}, {path}")
+
+
+def _check_boots(report: ReportPredicate, measured: Measured, where: str) -> None:
+    """What the report says of its seat, its graders and its seat time is what plan and boots say."""
+    plan, boots = measured.plan, measured.boots
+    _same("the label is not that of the boots", label_of(boots), report.seat.label, where)
+    _same("the isolation is not that of the boots", isolation_of(plan.boots, boots), report.seat.isolation, where)
+    _same("other graders than were sealed", plan.instruments, report.graders, where)
+    spent, paid = sum(boot.seconds for boot in boots), sum(cost.seconds for cost in report.costs)
+    _same("the costs are not the boots' seat time", spent, paid, where)
 
 
 def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> None:
@@ -134,16 +158,23 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
     _same("a gate was not shown to fail where it must", set(), set(planned) - tested, where)
 
 
-def _kept(report: ReportPredicate, folder: Path) -> dict[str, bytes]:
-    """The archive's files by name, each with the digest that the report gives it."""
-    path, index = folder / EVIDENCE, report.evidence
-    if not set(index.not_kept) <= set(index.files):
-        raise TrustError("evidence that never was is named as not kept", where=str(folder))
-    expected = {name: digest for name, digest in index.files.items() if name not in index.not_kept}
+def _archive(report: ReportPredicate, folder: Path) -> bytes:
+    """The evidence archive, byte for byte the one that was signed; empty where nothing was kept."""
+    path = folder / EVIDENCE
     data = path.read_bytes() if path.is_file() else b""
     found = sha256_bytes(data) if data else None
-    _same("another evidence archive than was signed", index.archive, found, str(path))
-    return archive.read(data, expected, str(path)) if data else {}
+    _same("another evidence archive than was signed", report.evidence.archive, found, str(path))
+    return data
+
+
+def _kept(report: ReportPredicate, data: bytes, folder: Path) -> dict[str, bytes]:
+    """The archive's files by name, each with the digest that the report gives it."""
+    index = report.evidence
+    if not index.kept.keys() <= index.files.keys():
+        raise TrustError("evidence that never was is named as kept", where=str(folder))
+    if not data and index.kept:
+        raise TrustError("evidence is named as kept and there is no archive", where=str(folder))
+    return archive.read(data, index.kept, str(folder / EVIDENCE)) if data else {}
 
 
 def read_report(path: Path, trust: Trust) -> tuple[Signed, ReportPredicate, Path]:
@@ -161,15 +192,21 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
     """Check the report at ``path``. Raises TrustError for whatever does not follow, whatever its verdict says."""
     signed, report, folder = read_report(path, trust)
     where = signed.where
+    data = _archive(report, folder)
     measured, raw = unpack(report.record, where)
     intent = _intent(report, folder, workspace, trust).of(SignedIntent)
     _check_sealed(report, intent, measured.plan, raw["plan"], where)
     _check_subjects(signed, report, intent, measured.plan)
-    _same("the label is not that of the boots", label_of(measured.boots), report.seat.label, where)
+    _check_challenge(report, workspace, where)
     check_samples(report, measured, where)
+    _check_boots(report, measured, where)
     _check_verdicts(report, measured, where)
-    kept = _kept(report, folder)
-    replayed, missing = replay(measured, kept, where) if deep else ((), ())
+    kept = _kept(report, data, folder)
+    again = replay(measured, report.evidence, kept, where) if deep else Replayed()
+    if deep:
+        draw = Draw(bytes.fromhex(report.plan.seed), report.plan.digest)
+        for name, one in kept.items():
+            check_material(Evidence.model_validate_json(one), measured.plan, draw, f"{folder / EVIDENCE}, {name}")
     return Verification(
         path=str(path),
         digest=signed.digest,
@@ -185,8 +222,9 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
         withdrawn=withdrawals(report),
         kept=len(kept),
         not_kept=report.evidence.not_kept,
-        replayed=replayed,
-        needs_full_evidence=missing,
+        replayed=tuple(again.whole),
+        replayed_drawn=tuple(again.drawn),
+        needs_full_evidence=tuple(again.missing),
     )
 
 

@@ -7,11 +7,12 @@ from typing import NoReturn
 from runner.attest.statement import moment
 from runner.draw import Draw
 from runner.errors import TrustError
+from runner.identity import identity_faults
 from runner.model.base import Arm
 from runner.model.boot import BootRecord
 from runner.model.plan import PlannedWindow
 from runner.model.report import Measured, ReportPredicate
-from runner.model.sample import Sample
+from runner.model.sample import DivergenceMeasure, Sample
 
 
 def _refuse(what: str, where: str, expected: object, found: object) -> NoReturn:
@@ -59,6 +60,18 @@ def _check_sample(sample: Sample, window: PlannedWindow, boot: BootRecord, where
         _refuse("engagement does not cover the boot's ranks", where, [each.rank for each in boot.ranks], ranks)
 
 
+def check_drawn(sample: Sample, window: PlannedWindow, draw: Draw, where: str) -> None:
+    """The positions that stand for all others of a document follow from the seed, so that nobody picked them."""
+    if not isinstance(sample.measure, DivergenceMeasure):
+        return
+    label, count = window.arguments.get("material", window.id), window.arguments.get("drawn", 0)
+    for document in sample.measure.documents:
+        expected = draw.positions(f"{label}/{document.id}", document.positions, count if isinstance(count, int) else 0)
+        found = tuple(each.position for each in document.drawn)
+        if expected != found:
+            _refuse("positions that the seed did not draw", f"{where}, {document.id}", expected, found)
+
+
 def check_samples(report: ReportPredicate, measured: Measured, where: str) -> None:
     """Raises TrustError naming the boot or window that the plan does not allow."""
     plan = measured.plan
@@ -71,7 +84,9 @@ def check_samples(report: ReportPredicate, measured: Measured, where: str) -> No
         twice = sorted({window for window in calm if calm.count(window) > 1})
         what = "a window was measured twice and nothing says which counts"
         _refuse(what, where, "one undisturbed sample a window", twice)
-    _check_boots(report, boots, {boot.id for boot in plan.boots}, where)
+    planned = {boot.id: boot for boot in plan.boots}
+    _check_boots(report, boots, set(planned), where)
+    faults = {boot.id: identity_faults(boot, planned[boot.planned], plan) for boot in measured.boots}
     draw = Draw(bytes.fromhex(report.plan.seed), report.plan.digest)
     digests = set(report.evidence.files.values())
     for sample in measured.samples:
@@ -80,11 +95,15 @@ def check_samples(report: ReportPredicate, measured: Measured, where: str) -> No
         if window is None or boot is None:
             _refuse("a sample of a window or boot that is not in the plan", place, "one of the plan's", sample.boot)
         _check_sample(sample, window, boot, place)
+        if faults[boot.id]:
+            what = "a sample of a boot that loaded something else than was sealed"
+            _refuse(what, place, "what the plan seals", "; ".join(faults[boot.id]))
         arm = arm_of(window, draw)
         if sample.variant != plan.variants.get(arm):
             _refuse("the sample's variant is not that of its arm", place, plan.variants.get(arm, arm), sample.variant)
+        check_drawn(sample, window, draw, place)
         if not digests.issuperset(sample.evidence):
             _refuse("a sample from evidence that the report does not list", place, "listed digests", sample.evidence)
 
 
-__all__ = ["arm_of", "check_samples"]
+__all__ = ["arm_of", "check_drawn", "check_samples"]

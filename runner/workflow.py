@@ -8,6 +8,7 @@ from typing import TypeAlias
 from runner.steps.boots import boots
 from runner.steps.build import build
 from runner.steps.judge import judge
+from runner.steps.make import make
 from runner.steps.preflight import preflight
 from runner.steps.record import record
 from runner.steps.reduce import reduce
@@ -22,6 +23,7 @@ Step: TypeAlias = Callable[[Run], Run | int]
 STEPS: tuple[Step, ...] = (
     preflight,
     build,
+    make,
     seal,
     self_test,
     boots,

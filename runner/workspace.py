@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from math import exp
 from pathlib import Path
 
 from jinja2 import StrictUndefined
@@ -12,11 +14,14 @@ from runner.clock import now
 from runner.errors import InputError
 from runner.files import write_whole
 from runner.model.base import Slug
+from runner.schemas import json_schema
 from runner.steps.seats import load_manifest
 
 _FOLDERS = ("orders", "canon/adoptions", "canon/observations", "reports/ledger")
 TEMPLATES = Path(__file__).parent / "brief"
-KINDS = ("kernel", "gate")
+KINDS = ("kernel", "bake", "overlay", "patch", "gate", "survey")
+SCHEMA = Path("orders") / "order.schema.json"
+"""For editors: starters name it in their first line."""
 
 
 def make_workspace(folder: Path) -> Path:
@@ -31,11 +36,19 @@ def make_workspace(folder: Path) -> Path:
     signers = folder / "canon" / "allowed_signers"
     if not signers.exists():
         write_whole(signers, b"# ROLE:NAME [options] ssh-ed25519 BASE64: who may sign for this workspace\n")
+    _write_schema(folder)
     return folder
 
 
+def _write_schema(workspace: Path) -> None:
+    write_whole(workspace / SCHEMA, (json.dumps(json_schema("order"), indent=1, sort_keys=True) + "\n").encode())
+
+
 def write_starter(workspace: Path, name: str, kind: str, seat: str) -> Path:
-    """``orders/<name>.yaml``, which checks as it stands. Raises InputError for a bad name, kind or existing file."""
+    """``orders/<name>.yaml``; `check` lists what is left to fill in, each as ``<...>``, and nothing else.
+
+    Raises InputError for a bad name, kind or existing file.
+    """
     try:
         TypeAdapter(Slug).validate_python(name)
     except ValidationError:
@@ -49,6 +62,11 @@ def write_starter(workspace: Path, name: str, kind: str, seat: str) -> Path:
         raise InputError("this order exists already", where=str(path), next_step="choose another id")
     environment = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
     template = environment.from_string((TEMPLATES / f"starter-{kind}.yaml.j2").read_text(encoding="utf-8"))
-    text = template.render(name=name, date=now()[:10], manifest=load_manifest(seat))
+    manifest = load_manifest(seat)
+    least = exp(float(manifest.noise.a_a_half_width))
+    text = template.render(
+        name=name, date=now()[:10], manifest=manifest, low=f"{least * 1.1:.2f}", high=f"{least * 1.5:.2f}"
+    )
     write_whole(path, text.encode())
+    _write_schema(workspace)
     return path

@@ -7,9 +7,11 @@ cycles, deep nesting and alias growth are errors with ``file:line:column``. Scal
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, NoReturn, TypeVar
 
 import yaml
@@ -22,6 +24,10 @@ MAX_BYTES = 512 * 1024
 MAX_NODES = 10_000
 """Values after all aliases are written out; an honest order has a few hundred."""
 MAX_DEPTH = 32
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+MAX_FAULTS = 20
+"""Shown of one file; whoever has more begins with these."""
+_WRITE_VALUE = "write the value or leave the key out; inside { } and [ ], text with a comma needs quotes"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _T = TypeVar("_T")
 
@@ -92,10 +98,13 @@ class Document:
         try:
             return TypeAdapter(shape).validate_python(self.value)
         except ValidationError as error:
+            faults = error.errors(include_url=False, include_input=False)
+            lines = [self._line(fault["loc"], fault["msg"]) for fault in faults[:MAX_FAULTS]]
+            lines += [f"and {len(faults) - MAX_FAULTS} more"] if len(faults) > MAX_FAULTS else []
             raise InputError(
                 f"{self.file} is not a valid {_name_of(shape)}",
-                where=str(self.locate(error.errors()[0]["loc"])),
-                found="\n    ".join(["", *(self._line(fault["loc"], fault["msg"]) for fault in error.errors())]),
+                where=str(self.locate(faults[0]["loc"])),
+                found="\n    ".join(["", *lines]),
                 next_step="correct the fields above; `runner schema` prints what each one may hold",
             ) from None
 
@@ -105,21 +114,25 @@ class Document:
 
 
 def _name_of(shape: Any) -> str:
-    return str(getattr(shape, "__name__", "work order")).lower()
+    return shape.__name__.lower() if isinstance(shape, type) else "work order"
 
 
 def read(path: Path) -> Document:
     """Read one file. Raises InputError."""
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
+        status = path.stat()
+        if not S_ISREG(status.st_mode):
+            raise InputError("this is no plain file", where=str(path), expected="a YAML file")
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
             raise InputError(
                 "file too large for YAML written by a person",
                 where=str(path),
                 expected=f"at most {MAX_BYTES} bytes",
-                found=f"{size} bytes",
+                found=f"{status.st_size} bytes",
             )
-        return parse(path.read_bytes(), str(path))
+        return parse(data, str(path))
     except OSError as error:
         raise InputError("file cannot be read", where=str(path), found=error.strerror or str(error)) from None
 
@@ -157,11 +170,11 @@ def _decode(data: bytes, name: str) -> str:
         )
     if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         refuse("the file starts with a byte order mark", 0, "save it as UTF-8 without byte order mark")
+    if control := _CONTROL.search(data):
+        what = f"control byte 0x{control[0][0]:02x}: this is not text"
+        refuse(what, control.start(), "check that this is the file you meant")
     if (carriage := data.find(b"\r")) >= 0:
         refuse("the file has carriage returns", carriage, "save it with Unix line ends (dos2unix)")
-    for offset, byte in enumerate(data):
-        if byte < 0x20 and byte not in (0x09, 0x0A):
-            refuse(f"control byte 0x{byte:02x}: this is not text", offset, "check that this is the file you meant")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -216,7 +229,7 @@ class _Builder:
             self._key(text, plain, event)
             return
         if plain and text in ("", "~", "null", "Null", "NULL"):
-            self._refuse("a key without a value", event, "write the value or leave the key out", text or "nothing")
+            self._refuse("a key without a value", event, _WRITE_VALUE, text or "nothing")
         node = Node(self._mark(event), Plain(text) if plain else text)
         self._name(event.anchor, node)
         self._place(node, event)
@@ -236,6 +249,8 @@ class _Builder:
     def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
         if event.tag is not None:
             self._refuse(f"explicit tag {event.tag}", event, "write the value plainly")
+        if len(self._stack) >= MAX_DEPTH:
+            self._refuse(f"nested deeper than {MAX_DEPTH} levels", event)
         mapping = isinstance(event, yaml.MappingStartEvent)
         if self._stack and isinstance(self._stack[-1].content, dict) and self._stack[-1].pending is None:
             self._refuse("a key that is not a string", event, "keys are single words")

@@ -12,30 +12,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from carve_kernels.exl3 import pack_format, quantise
 from carve_kernels.exl3.codebook import Codebook
 from numpy.typing import NDArray
 
-from recipe import pack_write
-from recipe.headers import Entry, PackError, read_header
+from recipe import bake_layers, pack_write
+from recipe.bake_layers import Coding, Hessians, Layer, Module
+from recipe.headers import Entry, read_header
 from recipe.mini.glm import coded_modules, layer_of
 from runner.digest import sha256_bytes, sha256_json, sha256_tree
 from runner.errors import InputError
 
 REPORT = "bake.json"
-_STATE = ".settings.json"
 _FLOAT32 = ("mlp.gate.weight", "mlp.gate.e_score_correction_bias")
 """Routing decides between near ties: its parameters keep single precision."""
-
-Hessians = Mapping[str, NDArray[np.floating]]
 
 
 @dataclass(frozen=True)
@@ -65,19 +60,34 @@ def bake(
         missing = f"none of {absent[:3]}"
         raise InputError("checkpoint lacks weights", where=str(checkpoint), expected="every module", found=missing)
     identity = _identity(checkpoint, settings, hessians)
-    partial = _resume_or_start(folder, identity)
-    layers = sorted({layer_of(name) for name in entries}, key=lambda layer: -1 if layer is None else layer)
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        for number, layer in enumerate(layers, start=1):
-            file = partial / pack_write.shard_name(number, len(layers))
-            if _finished(file):
-                continue
-            mine = {name: entry for name, entry in entries.items() if layer_of(name) == layer}
-            tensors, errors = _bake_layer(mine, coded, settings, hessians or {}, pool)
-            pack_write.write_json(_errors_of(file), errors)
-            pack_write.write_shard(file, tensors)
-            print(f"layer {layer if layer is not None else '-'} ({number}/{len(layers)})", flush=True)
-    return _complete(checkpoint, partial, folder, identity, settings.codebook)
+    building = bake_layers.begin(pack_write.partial_folder(folder), identity, restart=True)
+    layers = _layers(building, entries, coded)
+    bake_layers.bake_layers(layers, Coding(settings.codebook, settings.seed, threads=threads), hessians or {}, print)
+    return _complete(checkpoint, building, folder, identity, layers)
+
+
+def _layers(folder: Path, entries: dict[str, Entry], coded: dict[str, int]) -> list[Layer]:
+    """One file a layer, embeddings and head first."""
+    numbers = sorted({layer_of(name) for name in entries}, key=lambda layer: -1 if layer is None else layer)
+    layers = []
+    for place, number in enumerate(numbers, start=1):
+        mine = {name: entry for name, entry in entries.items() if layer_of(name) == number}
+        modules = [
+            Module(name, bits, partial(_transposed, mine[f"{name}.weight"]))
+            for name, bits in coded.items()
+            if f"{name}.weight" in mine
+        ]
+        rest = [entry for name, entry in mine.items() if name.removesuffix(".weight") not in coded]
+        layers.append(Layer(folder / pack_write.shard_name(place, len(numbers)), modules, partial(_all_plain, rest)))
+    return layers
+
+
+def _transposed(entry: Entry) -> NDArray[Any]:
+    return entry.read().T
+
+
+def _all_plain(entries: list[Entry]) -> dict[str, NDArray[Any]]:
+    return {entry.name: _plain(entry) for entry in entries}
 
 
 def _entries(checkpoint: Path) -> dict[str, Entry]:
@@ -95,56 +105,6 @@ def _identity(checkpoint: Path, settings: Settings, hessians: Hessians | None) -
     }
 
 
-def _resume_or_start(folder: Path, identity: dict[str, Any]) -> Path:
-    partial = pack_write.partial_folder(folder)
-    state = partial / _STATE
-    if state.is_file() and json.loads(state.read_text(encoding="utf-8")) == identity:
-        return partial
-    pack_write.fresh(partial)
-    pack_write.write_json(state, identity)
-    return partial
-
-
-def _finished(file: Path) -> bool:
-    try:
-        read_header(file)
-    except PackError:
-        return False
-    return True
-
-
-def _errors_of(file: Path) -> Path:
-    return file.with_name(f".errors-{file.stem}.json")
-
-
-def _bake_layer(
-    entries: dict[str, Entry],
-    coded: dict[str, int],
-    settings: Settings,
-    hessians: Hessians,
-    pool: ThreadPoolExecutor,
-) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    def bake_one(name: str) -> quantise.Quantised:
-        seed = int(sha256_bytes(f"{settings.seed}/{name}".encode())[:16], 16)
-        weight = entries[f"{name}.weight"].read().T
-        return quantise.quantise_linear(weight, coded[name], settings.codebook, seed, hessians.get(name))
-
-    modules = [name for name in coded if f"{name}.weight" in entries]
-    tensors: dict[str, NDArray[Any]] = {}
-    errors: dict[str, Any] = {}
-    for name, result in zip(modules, pool.map(bake_one, modules), strict=True):
-        tensors |= pack_format.to_tensors(name, result.linear)
-        errors[name] = {
-            "bits": result.linear.bits,
-            "relative_error": round(result.relative_error, 6),
-            "output_error": None if result.output_error is None else round(result.output_error, 6),
-        }
-    for name, entry in entries.items():
-        if name.removesuffix(".weight") not in coded:
-            tensors[name] = _plain(entry)
-    return tensors, errors
-
-
 def _plain(entry: Entry) -> NDArray[Any]:
     """An uncoded tensor: 16 bit, the router 32 bit."""
     array = entry.read()
@@ -160,23 +120,19 @@ def _plain(entry: Entry) -> NDArray[Any]:
 
 
 def _complete(
-    checkpoint: Path, partial: Path, folder: Path, identity: dict[str, Any], book: Codebook
+    checkpoint: Path, building: Path, folder: Path, identity: dict[str, Any], layers: list[Layer]
 ) -> dict[str, Any]:
-    held = {file.name: read_header(file).entries for file in sorted(partial.glob("*.safetensors"))}
-    pack_write.write_index(partial, {file: {e.name: e.stop - e.start for e in held[file]} for file in held})
+    held = {file.name: read_header(file).entries for file in sorted(building.glob("*.safetensors"))}
+    pack_write.write_index(building, {file: {e.name: e.nbytes for e in held[file]} for file in held})
     shapes = [(entry.name, entry.shape) for entries in held.values() for entry in entries]
-    quantised = pack_write.quantization_config(shapes, book)
+    quantised = pack_write.quantization_config(shapes)
     config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-    pack_write.write_json(partial / "config.json", config | {"dtype": "float16", "quantization_config": quantised})
-    errors: dict[str, Any] = {}
-    for file in held:
-        errors |= json.loads(_errors_of(partial / file).read_text(encoding="utf-8"))
-    report = {**identity, "bits": quantised["bits"], "modules": errors}
-    pack_write.write_json(partial / REPORT, report)
-    pack_write.copy_small_files(checkpoint, partial)
-    for state in partial.glob(".*.json"):
-        state.unlink()
-    pack_write.publish(partial, folder)
+    pack_write.write_json(building / "config.json", config | {"dtype": "float16", "quantization_config": quantised})
+    report = {**identity, "bits": quantised["bits"], "modules": bake_layers.errors_of(layers)}
+    pack_write.write_json(building / REPORT, report)
+    pack_write.copy_small_files(checkpoint, building)
+    bake_layers.clear_state(building)
+    pack_write.publish(building, folder)
     return report
 
 

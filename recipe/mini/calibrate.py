@@ -1,11 +1,14 @@
 """What the coded modules of a checkpoint see: second moments of their inputs on calibration text.
 
+    python -m recipe.mini.calibrate CHECKPOINT TEXTS OUT.npz --documents 36 --tokens 600
+
 Runs the training module, so that the draft layer is seen too. Needs torch and tokenizers (the engine extra). The text
 must be disjoint from held-out text.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import random
@@ -26,6 +29,7 @@ from recipe.mini.model import Dense, Experts, MiniModel
 from recipe.mini.needles import LANGUAGES, needle
 
 GATE, UP, DOWN = PROJECTIONS
+QUERY, KEY, VALUE, OUTPUT = (f"{part}_proj" for part in "qkvo")
 Hook = Callable[[Any, tuple[Any, ...]], None]
 
 
@@ -41,10 +45,13 @@ class _Moments:
         self.rows[name] = self.rows.get(name, 0) + len(x)
 
     def means(self) -> dict[str, NDArray[np.float32]]:
-        """By module; an up projection sees what its gate projection sees."""
+        """By module; an up projection sees what its gate projection sees, keys and values what queries see."""
         found = {name: (total / self.rows[name]).float().numpy() for name, total in self.sums.items()}
-        gates = {name.removesuffix(GATE) + UP: mean for name, mean in found.items() if name.endswith(GATE)}
-        return found | gates
+        for first, others in ((GATE, (UP,)), (QUERY, (KEY, VALUE))):
+            for other in others:
+                same = {name.removesuffix(first) + other: mean for name, mean in found.items() if name.endswith(first)}
+                found |= same
+        return found
 
 
 def texts(file: Path, documents: int) -> list[str]:
@@ -75,12 +82,19 @@ def _place(line: str) -> bytes:
     return hashlib.sha256(line[:200].encode()).digest()
 
 
-def hessians(checkpoint: Path, documents: Iterable[str], length: int = 900) -> dict[str, NDArray[np.float32]]:
-    """Module name to the mean of ``x^T x`` over its inputs, for every coded module that saw a token."""
+def hessians(
+    checkpoint: Path, documents: Iterable[str], length: int = 900, *, attention: bool = False
+) -> dict[str, NDArray[np.float32]]:
+    """Module name to the mean of ``x^T x`` over its inputs, for every coded module that saw a token.
+
+    ``attention`` watches the projections of attention too.
+    """
     model = restore(checkpoint)
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     moments = _Moments()
     _watch(model, moments)
+    if attention:
+        _watch_attention(model, moments)
     with torch.no_grad():
         for text in documents:
             ids = torch.tensor([tokenizer.encode(text).ids[:length]])
@@ -92,6 +106,19 @@ def _watch(model: MiniModel, moments: _Moments) -> None:
     for layer, block in enumerate([*model.layers, model.draft.block]):
         hook = _dense if isinstance(block.mlp, Dense) else _experts
         block.mlp.register_forward_pre_hook(hook(f"model.layers.{layer}.mlp", moments))
+
+
+def _watch_attention(model: MiniModel, moments: _Moments) -> None:
+    for layer, block in enumerate([*model.layers, model.draft.block]):
+        for module, name in ((block.self_attn, QUERY), (block.self_attn.o_proj, OUTPUT)):
+            module.register_forward_pre_hook(_input(f"model.layers.{layer}.self_attn.{name}", moments))
+
+
+def _input(name: str, moments: _Moments) -> Hook:
+    def hook(_: Any, arguments: tuple[Any, ...]) -> None:
+        moments.add(name, arguments[0].flatten(0, -2))
+
+    return hook
 
 
 def _dense(prefix: str, moments: _Moments) -> Hook:
@@ -118,3 +145,25 @@ def _experts(prefix: str, moments: _Moments) -> Hook:
             moments.add(f"{name}.{DOWN}", inner)
 
     return hook
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("texts", type=Path, help="JSON lines with the field text, taken in order")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--documents", type=int, required=True)
+    parser.add_argument("--tokens", type=int, default=600)
+    arguments = parser.parse_args()
+    lines = arguments.texts.read_text(encoding="utf-8").splitlines()[: arguments.documents]
+    found = hessians(
+        arguments.checkpoint, (json.loads(line)["text"] for line in lines), arguments.tokens, attention=True
+    )
+    partial = arguments.out.with_name(f".{arguments.out.name}")
+    with partial.open("wb") as stream:
+        np.savez(stream, **found)  # type: ignore[arg-type] # numpy's stubs want allow_pickle among the arrays
+    partial.replace(arguments.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -96,7 +96,7 @@ def generate(
     sizes = {file: {name: array.nbytes for name, array in tensors.items()} for file, tensors in shards.items()}
     pack_write.write_index(partial, sizes)
     shapes = ((name, array.shape) for tensors in shards.values() for name, array in tensors.items())
-    config["quantization_config"] = pack_write.quantization_config(shapes, book)
+    config["quantization_config"] = pack_write.quantization_config(shapes)
     pack_write.write_json(partial / "config.json", config)
     byte_tokenizer.write(partial, vocabulary, config["max_position_embeddings"])
     pack_write.publish(partial, folder)

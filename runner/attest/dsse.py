@@ -10,12 +10,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from pydantic import ValidationError
 
+from runner.attest import sshsig
 from runner.attest.canonical import first_fault
-from runner.attest.keys import PrivateKey, PublicKey
+from runner.attest.keys import PublicKey
 from runner.digest import canonical_json, sha256_bytes
 from runner.errors import TrustError
 from runner.model.base import Record
@@ -72,7 +73,20 @@ def _serialise(payload: bytes, signatures: tuple[Signature, ...]) -> bytes:
     )
 
 
-def sign(payload: bytes, *keys: PrivateKey) -> bytes:
+class SigningKey(Protocol):
+    """A key of ours, or one that ``ssh-keygen`` signs with."""
+
+    @property
+    def public(self) -> PublicKey:
+        """The public half."""
+        ...
+
+    def sign(self, message: bytes) -> bytes:
+        """The signature that :func:`verify` accepts of this key."""
+        ...
+
+
+def sign(payload: bytes, *keys: SigningKey) -> bytes:
     """The envelope's bytes, with one signature of each key in order of key id."""
     if not keys:
         raise ValueError("an envelope needs a key")
@@ -133,9 +147,10 @@ def verify(envelope: Envelope, find: Callable[[str], PublicKey | None], where: s
                 found=signature.key_id,
                 next_step="`runner keys trust` after checking the fingerprint with its owner",
             )
-        if not key.verify(signature.value, message):
+        holds = sshsig.verify if sshsig.is_sshsig(signature.value) else PublicKey.verify
+        if not holds(key, signature.value, message):
             raise TrustError("the signature does not hold", where=where, found=signature.key_id)
     return envelope.payload
 
 
-__all__ = ["PAYLOAD_TYPE", "Envelope", "Signature", "parse", "pre_authentication", "sign", "verify"]
+__all__ = ["PAYLOAD_TYPE", "Envelope", "Signature", "SigningKey", "parse", "pre_authentication", "sign", "verify"]

@@ -9,6 +9,7 @@ import stat
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -25,6 +26,36 @@ from cryptography.hazmat.primitives.serialization import (
 from runner.errors import InputError, TrustError
 from runner.paths import config_home
 
+FILE_KEY, TOKEN_KEY = "ssh-ed25519", "sk-ssh-ed25519@openssh.com"
+"""Key types: in a file, and in a hardware token (FIDO)."""
+
+
+def ssh_string(data: bytes) -> bytes:
+    """A string of the SSH wire format: 4 bytes of length, then the bytes (RFC 4251, section 5)."""
+    return len(data).to_bytes(4, "big") + data
+
+
+class Reader:
+    """The SSH wire format from the front. Every method raises ValueError where bytes are missing."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, count: int) -> bytes:
+        """The next ``count`` bytes."""
+        if count > len(self._data) - self._at:
+            raise ValueError("cut short")
+        self._at += count
+        return self._data[self._at - count : self._at]
+
+    def string(self) -> bytes:
+        """The next string."""
+        return self.take(int.from_bytes(self.take(4), "big"))
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        return self.take(len(self._data) - self._at)
+
 
 @dataclass(frozen=True)
 class PublicKey:
@@ -32,10 +63,17 @@ class PublicKey:
 
     raw: bytes
     """32 bytes."""
+    application: str = ""
+    """Of a key in a hardware token what it was made for, ``ssh:``; empty for a key in a file."""
 
     @classmethod
     def from_openssh(cls, line: str, where: str) -> PublicKey:
-        """Read ``ssh-ed25519 BASE64 [comment]``. Raises InputError for another type or a malformed key."""
+        """Read ``ssh-ed25519 BASE64 [comment]`` or ``sk-ssh-ed25519@openssh.com BASE64 [comment]``.
+
+        Raises InputError for another type or a malformed key.
+        """
+        if line.startswith(TOKEN_KEY):
+            return cls._of_token(line, where)
         try:
             key = load_ssh_public_key(line.encode())
         except (ValueError, UnsupportedAlgorithm) as error:
@@ -44,24 +82,51 @@ class PublicKey:
             raise InputError("a key of another type", where=where, expected="ssh-ed25519", found=line[:20])
         return cls(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
 
-    def _key(self) -> Ed25519PublicKey:
-        return Ed25519PublicKey.from_public_bytes(self.raw)
+    @classmethod
+    def _of_token(cls, line: str, where: str) -> PublicKey:
+        try:
+            blob = base64.b64decode(line.split()[1], validate=True)
+            reader = Reader(blob)
+            _, raw, application = reader.string(), reader.string(), reader.string().decode()
+            key = cls(raw, application)
+        except (ValueError, IndexError) as error:
+            raise InputError("not an OpenSSH public key", where=where, found=line[:60]) from error
+        if len(raw) != 32 or not application or key.blob != blob:
+            raise InputError("not an OpenSSH public key", where=where, expected="a key of 32 bytes", found=line[:60])
+        return key
+
+    def __reduce__(self) -> tuple[type[PublicKey], tuple[bytes, str]]:
+        return PublicKey, (self.raw, self.application)  # what is cached belongs to one process
+
+    @property
+    def kind(self) -> str:
+        """The key type, as the first word of its line."""
+        return TOKEN_KEY if self.application else FILE_KEY
+
+    @cached_property
+    def blob(self) -> bytes:
+        """The key in the SSH wire format."""
+        parts = (self.kind.encode(), self.raw, self.application.encode())
+        return b"".join(map(ssh_string, parts if self.application else parts[:2]))
 
     @property
     def openssh(self) -> str:
-        """``ssh-ed25519 BASE64`` without a comment."""
-        return self._key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+        """Type and base64 of the key without a comment."""
+        return f"{self.kind} {base64.b64encode(self.blob).decode()}"
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The OpenSSH fingerprint, as ``ssh-keygen -l`` prints it: ``SHA256:`` and unpadded base64."""
-        blob = base64.b64decode(self.openssh.split()[1])
-        return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+        return "SHA256:" + base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip("=")
+
+    @cached_property
+    def _key(self) -> Ed25519PublicKey:
+        return Ed25519PublicKey.from_public_bytes(self.raw)
 
     def verify(self, signature: bytes, message: bytes) -> bool:
         """Whether ``signature`` (64 bytes) is this key's over ``message``."""
         try:
-            self._key().verify(signature, message)
+            self._key.verify(signature, message)
         except InvalidSignature:
             return False
         return True

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
-from runner.attest import dsse
+from runner.attest import dsse, sshsig
 from runner.attest.canonical import first_fault, parse_canonical
-from runner.attest.keys import PrivateKey
+from runner.attest.dsse import SigningKey
 from runner.attest.trust import Role, Signer, Trust
 from runner.digest import canonical_json
 from runner.errors import InputError, TrustError
-from runner.model.adoption import Adoption, Observation, Revocation, Waiver
+from runner.model.adoption import Adoption, Observation, Reproduction, Revocation, Waiver
+from runner.model.challenge import Challenge
 from runner.model.report import ReportPredicate
 from runner.model.statement import Predicate, SignedIntent, Statement, subjects
 
@@ -29,6 +30,8 @@ TYPES: Mapping[str, type[Predicate]] = {
     "urn:dsv4-carve:waiver:v1": Waiver,
     "urn:dsv4-carve:revocation:v1": Revocation,
     "urn:dsv4-carve:observation:v1": Observation,
+    "urn:dsv4-carve:challenge:v1": Challenge,
+    "urn:dsv4-carve:reproduction:v1": Reproduction,
 }
 """Predicate types this checkout reads. A type's meaning never changes; a new meaning is a new version."""
 
@@ -36,10 +39,14 @@ ROLE_OF: Mapping[type[Predicate], Role] = {
     SignedIntent: "runner",
     ReportPredicate: "runner",
     Observation: "runner",
+    Challenge: "runner",
+    Reproduction: "runner",
     Adoption: "adopter",
     Waiver: "adopter",
     Revocation: "adopter",
 }
+
+_STATEMENTS: Mapping[str, type[Statement[Any]]] = {kind: Statement[model] for kind, model in TYPES.items()}  # type: ignore[valid-type]  # the models are known above
 
 P = TypeVar("P", bound=Predicate)
 
@@ -51,8 +58,6 @@ class Signed:
     digest: str
     """SHA-256 of the envelope's bytes: its name in the ledger."""
     predicate: Predicate
-    raw: dict[str, JsonValue]
-    """The predicate as it was signed; digests are taken of this, never of a record written again."""
     subjects: dict[str, str]
     """Subject name to SHA-256."""
     signers: tuple[Signer, ...]
@@ -89,13 +94,14 @@ def write(predicate: Predicate, digests: dict[str, str]) -> bytes:
     Raises InputError where it would be larger than :data:`PAYLOAD_LIMIT` or holds a number that JSON cannot.
     """
     kind = next(name for name, model in TYPES.items() if type(predicate) is model)
-    statement = Statement(subject=subjects(digests), predicate_type=kind, predicate=predicate.model_dump(mode="json"))
+    content = predicate.model_dump(mode="json")
+    statement = Statement[dict[str, JsonValue]](subject=subjects(digests), predicate_type=kind, predicate=content)
     try:
         payload = canonical_json(statement.model_dump(mode="json", by_alias=True))
     except ValueError as error:
         raise InputError("a number that JSON cannot hold", where=kind, found=str(error)) from error
     if len(payload) > PAYLOAD_LIMIT:
-        largest = sorted(statement.predicate, key=lambda key: -len(canonical_json(statement.predicate[key])))[:3]
+        largest = sorted(content, key=lambda key: -len(canonical_json(content[key])))[:3]
         raise InputError(
             "the statement is too large to sign",
             where=kind,
@@ -106,31 +112,31 @@ def write(predicate: Predicate, digests: dict[str, str]) -> bytes:
     return payload
 
 
-def sign(predicate: Predicate, digests: dict[str, str], *keys: PrivateKey) -> bytes:
+def sign(predicate: Predicate, digests: dict[str, str], *keys: SigningKey) -> bytes:
     """The signed file's bytes. Raises InputError as :func:`write` does."""
     return dsse.sign(write(predicate, digests), *keys)
 
 
-def read(payload: bytes, where: str) -> tuple[Statement, Predicate]:
+def read(payload: bytes, where: str) -> Statement[Predicate]:
     """A payload whose signature holds. Raises TrustError for anything that :func:`write` would not write."""
-    parse_canonical(payload, where)
+    value = parse_canonical(payload, where)
+    kind = value.get("predicateType") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind not in _STATEMENTS:
+        raise TrustError(
+            "an unknown kind or version of statement",
+            where=where,
+            expected=", ".join(TYPES),
+            found=kind,
+            next_step="read it with the version of this tool that wrote it",
+        )
+    model = _STATEMENTS[kind] if isinstance(kind, str) else Statement[Predicate]
     try:
-        statement = Statement.model_validate_json(payload, strict=True, by_alias=True, by_name=False)
-        model = TYPES.get(statement.predicate_type)
-        if model is None:
-            raise TrustError(
-                "an unknown kind or version of statement",
-                where=where,
-                expected=", ".join(TYPES),
-                found=statement.predicate_type,
-                next_step="read it with the version of this tool that wrote it",
-            )
-        predicate = model.model_validate_json(canonical_json(statement.predicate), strict=True)
+        statement: Statement[Predicate] = model.model_validate_json(payload, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         raise TrustError(
             "the statement has not the fields it must have", where=where, found=first_fault(error)
         ) from error
-    return statement, predicate
+    return statement
 
 
 def open_signed(data: bytes, trust: Trust, where: str) -> Signed:
@@ -140,14 +146,17 @@ def open_signed(data: bytes, trust: Trust, where: str) -> Signed:
 
 def open_envelope(envelope: dsse.Envelope, trust: Trust, where: str) -> Signed:
     """As :func:`open_signed`, for an envelope that was taken apart already."""
-    statement, predicate = read(dsse.verify(envelope, trust.key, where), where)
+    statement = read(dsse.verify(envelope, trust.key, where), where)
+    predicate = statement.predicate
     at = moment(predicate.created_at, where)
     roles = (ROLE_OF[type(predicate)],)
+    if roles != ("adopter",) and any(sshsig.is_sshsig(each.value) for each in envelope.signatures):
+        raise TrustError("an SSH signature is for what people decide", where=where, found=statement.predicate_type)
     signers = tuple(trust.signer(each.key_id, roles, at, where) for each in envelope.signatures)
     named = {each.name: each.digest.sha256 for each in statement.subject}
     if len(named) != len(statement.subject) or list(named) != sorted(named):
         raise TrustError("subjects out of order or named twice", where=where, found=", ".join(named))
-    return Signed(envelope.digest, predicate, statement.predicate, named, signers, where)
+    return Signed(envelope.digest, predicate, named, signers, where)
 
 
 __all__ = [

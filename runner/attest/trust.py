@@ -1,6 +1,7 @@
 """Who may sign what, and when: OpenSSH ``allowed_signers`` files.
 
-A line is ``PRINCIPALS [OPTIONS] ssh-ed25519 BASE64 [COMMENT]``. A principal is ``ROLE:NAME``; the role says which
+A line is ``PRINCIPALS [OPTIONS] KEYTYPE BASE64 [COMMENT]``. The type is ``ssh-ed25519``, or
+``sk-ssh-ed25519@openssh.com`` for a key in a hardware token. A principal is ``ROLE:NAME``; the role says which
 statements the key may make (see :data:`ROLES`), so one line reads the same to ``ssh-keygen -Y verify -I ROLE:NAME``.
 Options are ``namespaces`` (must name :data:`NAMESPACE` when present), ``valid-after`` and ``valid-before``, whose
 times must end in ``Z``: without it OpenSSH reads the machine's own time zone, and trust would depend on where one
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from runner.attest.keys import PublicKey, key_folder
+from runner.attest.sshsig import NAMESPACE
 from runner.errors import InputError, TrustError
 
 Role = Literal["runner", "adopter"]
@@ -28,9 +30,6 @@ Role = Literal["runner", "adopter"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 Source = Literal["repository", "user"]
-
-NAMESPACE = "dsv4-carve"
-"""The only signature namespace (OpenSSH ``-n``) under which a key speaks here."""
 
 _PRINCIPAL = re.compile(r"(?P<role>[a-z]+):(?P<name>[A-Za-z0-9][A-Za-z0-9._@-]*)")
 _OPTION = re.compile(r'(?P<name>[a-z-]+)(="(?P<value>[^"]*)")?')

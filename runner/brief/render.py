@@ -1,48 +1,155 @@
-"""Renders a brief. Text of the order stands in fences that it cannot close, so it cannot speak as the brief."""
+"""Renders a brief. Text of the order stands in fences and code spans that it cannot close or leave."""
 
 from __future__ import annotations
 
+import json
 import re
+import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import yaml
 from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
+from pydantic import JsonValue
 
+from runner.digest import sha256_json
 from runner.errors import InputError
-from runner.gates.registry import gate, parameter_schema
-from runner.markdown import cell
-from runner.model.order import KernelOrder, load_order
+from runner.gates.registry import gate
+from runner.model.order import GateRequest, RunnableOrder, WorkOrder, load_order
+from runner.model.order.contract import Contract
+from runner.model.order.text import line_of
+from runner.model.seat import SeatManifest
+from runner.plan_parameters import sealed_parameters
 from runner.steps.seats import load_manifest
 
-_TEMPLATE = Path(__file__).parent / "brief.md.j2"
+LANGUAGES = ("en", "ja")
+_FOLDER = Path(__file__).parent
+_JUDGES = ("primary", "gates", "kill_lines", "floors")
+"""Fields of an order that decide."""
 
 
-def fenced(text: object) -> str:
-    """A code block around ``text`` whose fence is longer than any run of backticks in it."""
-    body = str(text).rstrip("\n")
-    longest = max((len(run) for run in re.findall(r"`+", body)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{body}\n{fence}"
-
-
-def brief_of(path: Path, seat: str = "") -> str:
-    """The brief of a kernel order, in Markdown. Raises InputError for another kind or an unknown gate."""
+def brief_of(path: Path, seat: str = "", language: str = "en") -> str:
+    """The brief of an order, in Markdown. Raises InputError for a language, order or seat that is not known."""
+    if language not in LANGUAGES:
+        raise InputError("no brief in this language", expected=", ".join(LANGUAGES), found=language)
     file = load_order(path)
     order = file.order
-    if not isinstance(order, KernelOrder):
-        raise InputError("only an order for work has a brief", where=str(path), expected="kernel", found=order.kind)
-    environment = SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"fenced": fenced, "cell": cell}
-    gates = [
-        {
-            "name": f"{request.name}@{request.version}",
-            "what": (gate(request.name, request.version).judge.__doc__ or "").strip().splitlines()[:1],
-            "parameters": request.parameters,
-            "schema": parameter_schema(gate(request.name, request.version)).get("properties", {}),
-        }
-        for request in order.gates
-    ]
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(
-        order=order, digest=file.digest, gates=gates, manifest=load_manifest(seat or order.target.seat)
+    target = getattr(order, "target", None)
+    name = seat or (target.seat if target else "")
+    manifest = load_manifest(name) if name else None
+    return (
+        _environment()
+        .from_string((_FOLDER / "brief.md.j2").read_text(encoding="utf-8"))
+        .render(
+            order=order,
+            digest=file.digest,
+            judgement=judgement_digest(order),
+            manifest=manifest,
+            target=target,
+            candidate=getattr(order, "candidate", None),
+            primary=getattr(order, "primary", None),
+            questions=getattr(order, "questions", ()),
+            recipe=_recipe(order),
+            contract_lines=_contract_lines(order.contract) if order.contract else (),
+            gates=[_gate(order, manifest, request) for request in order.gates if request.planned is None],
+            planned=[_planned(request) for request in order.gates if request.planned is not None],
+            say=_phrases(language),
+        )
     )
+
+
+def judgement_digest(order: WorkOrder) -> str:
+    """SHA-256 of everything in the order that decides: the same in brief and plan, whatever else changes."""
+    dumped = order.model_dump(mode="json")
+    return sha256_json({name: dumped.get(name) for name in _JUDGES})
+
+
+def fenced(text: object, kind: str = "text") -> str:
+    """A code block around ``text`` whose fence is longer than any run of backticks in it."""
+    body = _visible(str(text), keep="\n").rstrip("\n")
+    longest = max((len(run) for run in re.findall(r"`+", body)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{kind}\n{body}\n{fence}"
+
+
+def quoted(text: object) -> str:
+    """A code span: nothing in it is markup, and it cannot end early or begin a new line."""
+    body = _visible(str(text)).replace("`", "'").strip()
+    return f"`{body}`" if body else ""
+
+
+def _visible(text: str, keep: str = "") -> str:
+    """Control, bidirectional and line-breaking characters written out, so that what is shown is what is there."""
+    return "".join(
+        one if one in keep or unicodedata.category(one) not in ("Cc", "Cf", "Zl", "Zp") else f"\\u{ord(one):04x}"
+        for one in text.replace("\t", " ")
+    )
+
+
+def _in_table(text: object) -> str:
+    """A code span that cannot end its cell."""
+    return quoted(text).replace("|", "\\|")
+
+
+def _pairs(values: Mapping[str, object]) -> list[str]:
+    return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+
+
+def _environment() -> SandboxedEnvironment:
+    environment = SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"fenced": fenced, "quoted": quoted, "in_table": _in_table}
+    return environment
+
+
+def _phrases(language: str) -> Any:
+    phrases: dict[str, dict[str, str]] = yaml.safe_load((_FOLDER / "phrases.yaml").read_text(encoding="utf-8"))
+    return lambda key: phrases[key][language]
+
+
+def _gate(order: WorkOrder, manifest: SeatManifest | None, request: GateRequest) -> dict[str, Any]:
+    """A gate with its thresholds as the plan will seal them, defaults included."""
+    parameters: dict[str, JsonValue] = dict(request.parameters)
+    if manifest is not None and isinstance(order, RunnableOrder):
+        known = gate(request.name, request.version)
+        parameters = known.Parameters.model_validate(sealed_parameters(order, manifest, request)).model_dump(
+            mode="json", exclude_none=True
+        )
+    thresholds = [*_pairs(parameters), *_lines(request)]
+    return {"name": f"{request.name}@{request.version}", "thresholds": thresholds, "amounts": _pairs(request.windows)}
+
+
+def _planned(request: GateRequest) -> dict[str, Any]:
+    return {"name": request.name, "measure": request.measure, "lines": _lines(request)}
+
+
+def _lines(request: GateRequest) -> list[str]:
+    return [line_of(one) for one in request.measure.thresholds] if request.measure else []
+
+
+def _recipe(order: WorkOrder) -> str:
+    recipe = order.model_dump(mode="json", exclude_defaults=True).get("recipe")
+    return json.dumps(recipe, indent=2, ensure_ascii=False) if recipe else ""
+
+
+def _contract_lines(contract: Contract) -> list[str]:
+    """What must stay, one line each."""
+    lines = [*contract.cli, *(f"{old} → {new}" for old, new in contract.name_map.items()), *contract.file_outputs]
+    if contract.config_edits:
+        for verb in ("add", "remove", "keep"):
+            lines += [f"configuration, {verb}: {text}" for text in getattr(contract.config_edits, verb)]
+    for pointer in contract.pointers:
+        details = (pointer.stride and f"stride {pointer.stride}", pointer.align and f"aligned to {pointer.align}")
+        extra = [str(text) for text in (*details, pointer.lifetime) if text]
+        lines.append(", ".join([f"{pointer.name}: {pointer.shape} {pointer.dtype}", *extra]))
+    if contract.scratch:
+        zeroed = "zeroed once" if contract.scratch.zeroed else "not zeroed"
+        lines.append(f"scratch: {contract.scratch.bytes} bytes for each {contract.scratch.key}, {zeroed}")
+    lines += contract.numeric_boundaries
+    lines += [f"{site}: output {dtype}" for site, dtype in contract.out_dtype.items()]
+    lines += [f"{one.name} = {' | '.join(one.values)} (default {one.default})" for one in contract.env_flags]
+    return [*lines, *contract.invariants]
+
+
+__all__ = ["brief_of", "fenced", "judgement_digest", "quoted"]

@@ -11,19 +11,29 @@ from runner.commands.output import AsJson, answer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.attest.keys import PrivateKey
+    from runner.attest.dsse import SigningKey
     from runner.decide import Desk
 
-Key = Annotated[str, typer.Option("--key", help="Name of one of your keys, or the path of a private key file.")]
+Key = Annotated[
+    str,
+    typer.Option(
+        "--key",
+        help="Name of one of your keys, the path of a private key file, or of a .pub file that ssh-keygen signs for "
+        "(a key in an agent or a hardware token).",
+    ),
+]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for whoever reads the canon.")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
 
 
-def _key(name: str) -> PrivateKey:
+def _key(name: str) -> SigningKey:
     from pathlib import Path
 
     from runner.attest.keys import key_folder, load
+    from runner.attest.sshsig import SshKey
 
+    if name.endswith(".pub"):
+        return SshKey.load(Path(name))
     path = Path(name) if "/" in name else key_folder() / name
     return load(path, lambda: str(typer.prompt("Passphrase", hide_input=True)).encode())
 

@@ -66,6 +66,7 @@ def _review(
     from rich.console import Console
 
     from runner import ledger
+    from runner.adoption import waivers_for
     from runner.attest.trust import load_trust
     from runner.files import write_whole
     from runner.ledger import Ledger
@@ -84,13 +85,14 @@ def _review(
     measured, _ = unpack(report.record, entry.where)
     book = ledger.load(here, trust) if here else Ledger()
     tries = book.tries.get(report.plan.intent, 1)
+    waivers = waivers_for(book, entry.digest)
     if html is not None:
-        write_whole(html, page.render(entry, measured, tries).encode())
+        write_whole(html, page.render(entry, measured, tries, waivers).encode())
     if as_json:
         content = report.model_dump(mode="json", exclude={"record"})
         answer({**content, "tries": tries, "record": measured.model_dump(mode="json")}, "", as_json=True)
     else:
-        terminal.show(Console(), entry, measured, tries)
+        terminal.show(Console(), entry, measured, tries, waivers)
         if html is not None:
             typer.echo(f"page: {html}")
 
@@ -105,24 +107,18 @@ def _verify(
     as_json: AsJson = False,
 ) -> None:
     """Check that reports are authentic and follow from themselves. No network, no seat, no GPU."""
-    from runner.attest.trust import Trust, load_trust, read_signers
     from runner.errors import CarveError, InputError
-    from runner.listing import expand
-    from runner.verify import verify
+    from runner.verify_many import verify_many
 
     if require not in (None, "pass"):
         raise InputError("no such requirement", expected="pass", found=str(require))
     code, answers = 0, []
-    for path in expand(paths):
-        here = workspace or _workspace(path) or _workspace()
-        try:
-            trust = Trust(read_signers(signers.read_text(), "user", str(signers))) if signers else load_trust(here)
-            found = verify(path, trust, here, deep=deep)
-        except CarveError as error:
-            code = max(code, error.exit_code)
-            answers.append({"path": str(path), "error": str(error)})
+    for path, found in verify_many(paths, workspace, signers=signers, deep=deep):
+        if isinstance(found, CarveError):
+            code = max(code, found.exit_code)
+            answers.append({"path": str(path), "error": str(found)})
             if not as_json:
-                typer.echo(f"REFUSED {path}\n{error}", err=True)
+                typer.echo(f"REFUSED {path}\n{found}", err=True)
             continue
         answers.append(found.model_dump(mode="json"))
         if require == "pass":
@@ -144,6 +140,8 @@ def _sentence(found: Verification) -> str:
     ]
     if found.replayed or found.needs_full_evidence:
         lines.append(f"  read again from evidence: {len(found.replayed)} samples")
+    if found.replayed_drawn:
+        lines.append(f"  read again at the positions drawn from the seed: {', '.join(found.replayed_drawn)}")
     if found.needs_full_evidence:
         lines.append(f"  need the full evidence: {', '.join(found.needs_full_evidence)}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The run itself: build, execute, status, and seats."""
+"""The run itself: build, execute, and seats."""
 
 from __future__ import annotations
 
@@ -17,21 +17,25 @@ SeatName = Annotated[str, typer.Argument(metavar="SEAT", help="Name of a manifes
 def build(order: OrderPath, as_json: AsJson = False) -> None:
     """Build the native libraries of an order, or find them kept."""
     from runner.model.order import load_order
-    from runner.plan import runnable
+    from runner.plan import runnable, target_of
     from runner.steps.build import build_libraries, subjects_of, wanted
     from runner.steps.seats import load_manifest
 
     loaded = runnable(load_order(order))
-    native = load_manifest(loaded.target.seat).adapter != "fake"
+    native = load_manifest(target_of(loaded).seat).adapter != "fake"
     libraries = build_libraries(wanted(loaded), native=native)
     value = {"libraries": {name: str(path) for name, path in libraries.items()}, "subjects": subjects_of(libraries)}
     answer(value, "\n".join(f"{name}  {path}" for name, path in libraries.items()), as_json=as_json)
 
 
 def execute(
+    *,
     order: OrderPath,
     seat: SeatOption = "",
     resume: Annotated[str, typer.Option("--resume", metavar="RUN", help="Continue this run after a crash.")] = "",
+    candidate: Annotated[
+        Path | None, typer.Option("--candidate", metavar="FILE", help="A frozen candidate: what `dispatch` left.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -41,7 +45,7 @@ def execute(
     from runner.workflow import execute as execute_steps
 
     with watching(quiet=quiet or as_json) as progress:
-        run = open_run(order, seat=seat, resume=resume, progress=progress)
+        run = open_run(order, seat=seat, resume=resume, candidate=candidate, progress=progress)
         progress.note(f"run {run.name} in {run.folder}")
         code = execute_steps(run)
     value, text = summary(run, code)
@@ -49,13 +53,25 @@ def execute(
     return code
 
 
-def status(as_json: AsJson = False) -> None:
-    """Runs of this user and where each one stands."""
-    from runner.session import runs
+def challenge(
+    seat: SeatName,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Try every known cheat on a seat with the present gates, and sign what noticed it."""
+    from runner.attest.trust import load_trust
+    from runner.challenge import challenge as try_all
+    from runner.commands.progress import watching
+    from runner.paths import workspace
+    from runner.steps.seal import runner_key
 
-    found = runs()
-    text = "\n".join(f"{one['run']}  {one['order']}  {one['state']}" for one in found) or "no runs"
-    answer(found, text, as_json=as_json)
+    key = runner_key()
+    with watching(quiet=quiet or as_json) as progress:
+        made, path = try_all(workspace(), seat, load_trust(workspace()), key, progress)
+    lines = [f"{one.exploit}: {', '.join(one.caught_by) or f'open: {one.open}'}" for one in made.tried]
+    caught = sum(bool(one.caught_by) for one in made.tried)
+    text = "\n".join([*lines, f"{caught} of {len(made.tried)} noticed, the rest open; signed: {path}"])
+    answer({"path": str(path), **made.model_dump(mode="json")}, text, as_json=as_json)
 
 
 seat = typer.Typer(help="Standing seats.", no_args_is_help=True)
@@ -104,6 +120,6 @@ def seat_readback(name: SeatName, as_json: AsJson = False) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add these commands."""
-    for command in (build, execute, status):
+    for command in (build, execute, challenge):
         app.command()(command)
     app.add_typer(seat, name="seat")

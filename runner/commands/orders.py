@@ -26,16 +26,16 @@ def init(
 
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The order's id.")],
-    kind: Annotated[str, typer.Option(help="kernel or gate.")] = "kernel",
+    kind: Annotated[str, typer.Option(help="kernel, bake, overlay, patch, gate or survey.")] = "kernel",
     seat: Annotated[str, typer.Option(help="Where it will run.")] = "fake",
     as_json: AsJson = False,
 ) -> None:
-    """Write a starter order that checks, to be filled in."""
+    """Write a starter order; `check` says what is left to fill in."""
     from runner.paths import workspace
     from runner.workspace import write_starter
 
     path = write_starter(workspace(), name, kind, seat)
-    answer({"order": str(path)}, f"wrote {path}; fill it in, then: runner check {path}", as_json=as_json)
+    answer({"order": str(path)}, f"wrote {path}\nwhat is left to fill in: runner check {path}", as_json=as_json)
 
 
 def check(
@@ -45,15 +45,28 @@ def check(
 ) -> int:
     """Check orders against their schema and their seat."""
     from runner.check import check_file
+    from runner.errors import InputError
 
-    faults = {str(path): [str(fault) for fault in check_file(path, seat)] for path in orders}
+    faults = {}
+    for path in orders:
+        try:
+            faults[str(path)] = [str(fault) for fault in check_file(path, seat)]
+        except InputError as error:
+            if len(orders) == 1:
+                raise
+            faults[str(path)] = [str(error)]
     lines = [line for path, found in faults.items() for line in (found or [f"{path}: good"])]
     answer(faults, "\n".join(lines), as_json=as_json)
     return 3 if any(faults.values()) else 0
 
 
 def schema(
-    record: Annotated[str, typer.Argument(metavar="RECORD", help="order, seat or plan.")] = "order",
+    record: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECORD", help="order, seat, plan, record, evidence, or a signed one: report, intent, adoption ..."
+        ),
+    ] = "order",
     as_json: AsJson = False,
 ) -> None:
     """Print a JSON Schema."""
@@ -77,11 +90,16 @@ def gates(as_json: AsJson = False) -> None:
     answer(found, "\n".join(lines), as_json=as_json)
 
 
-def brief(order: OrderPath, seat: SeatName = "", as_json: AsJson = False) -> None:
+def brief(
+    order: OrderPath,
+    seat: SeatName = "",
+    language: Annotated[str, typer.Option(help="en or ja.")] = "en",
+    as_json: AsJson = False,
+) -> None:
     """Show what a craftsperson is given, from the order and its gates."""
     from runner.brief.render import brief_of
 
-    text = brief_of(order, seat)
+    text = brief_of(order, seat, language)
     answer({"brief": text}, text, as_json=as_json)
 
 

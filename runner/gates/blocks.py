@@ -114,6 +114,19 @@ def _quad_fault(blocks: Sequence[Block], metric: str) -> str:
     return ""
 
 
+def other_texts(blocks: Iterable[Block]) -> list[str]:
+    """Texts of a quad that not all of its blocks wrote alike, or of which nobody knows."""
+    written: dict[tuple[str, str], set[str | None]] = {}
+    for block in blocks:
+        for text in block.measure.texts:
+            written.setdefault((block.quad, text.id), set()).add(text.output_digest)
+    return [
+        f"quad {quad}: {name} is another text in another block, which is another workload"
+        for (quad, name), digests in written.items()
+        if len(digests) > 1 or None in digests
+    ]
+
+
 def _pair(blocks: Sequence[Block], metric: str) -> Pair:
     candidate = [block.rate(metric) for block in blocks if block.candidate]
     incumbent = [block.rate(metric) for block in blocks if not block.candidate]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import ValidationError
@@ -22,8 +22,10 @@ from runner.gates import (
     perturbation,
     ppl_decode,
     ppl_prefill,
+    product,
     resolved,
     restore,
+    sensitivity,
     speed,
     watermark,
 )
@@ -32,6 +34,7 @@ from runner.model.base import Record, Slug
 
 _GATES: tuple[Gate, ...] = (
     pack,
+    product,
     resolved,
     engaged,
     perturbation,
@@ -45,6 +48,7 @@ _GATES: tuple[Gate, ...] = (
     needle,
     kv_window,
     finish,
+    sensitivity,
     restore,
 )
 
@@ -89,7 +93,8 @@ def source_digest(known: Gate) -> str:
 class Withdrawn(Record):
     """A released version that was found wrong: its reports still verify, what rests on them says so."""
 
-    gate: Slug
+    kind: Literal["gate", "instrument"]
+    name: Slug
     version: int
     date: str
     """UTC day, ``YYYY-MM-DD``."""
@@ -105,11 +110,12 @@ def withdrawn(path: Path = _WITHDRAWN) -> tuple[Withdrawn, ...]:
         raise InputError(
             "the list of withdrawn gates cannot be read",
             where=str(path),
-            expected="a list of {gate, version, date, reason}",
+            expected="a list of {kind, name, version, date, reason}",
             found=str(error),
         ) from error
 
 
 def withdrawal(name: str, version: int, path: Path = _WITHDRAWN) -> Withdrawn | None:
-    """Why a version was withdrawn; None where it stands."""
-    return next((one for one in withdrawn(path) if (one.gate, one.version) == (name, version)), None)
+    """Why a gate's version was withdrawn; None where it stands."""
+    wanted = ("gate", name, version)
+    return next((one for one in withdrawn(path) if (one.kind, one.name, one.version) == wanted), None)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Literal
 
 from runner.gates.base import GateInput, GateParameters, Limit
-from runner.gates.blocks import Block, Pair, blocks_of, candidate_rates, clock_faults, one_variant, pairs_of, rate
+from runner.gates.blocks import (
+    Block,
+    Pair,
+    blocks_of,
+    candidate_rates,
+    clock_faults,
+    one_variant,
+    other_texts,
+    pairs_of,
+    rate,
+)
 from runner.gates.common import Decision, Reading, decide, figure, invalid, verdict
 from runner.model.sample import SpeedMeasure
 from runner.model.verdict import Figure, Status, Verdict
@@ -31,6 +41,9 @@ class Parameters(GateParameters):
     """The seat's recorded A/A floor; without a record it is taken from the incumbent's two blocks of each quad."""
     boot_to_boot: Limit = "0.05"
     """The seat's spread between boots: how much faster an incumbent-only boot may be (natural-log ratio)."""
+    texts: Literal["any", "equal"] = "any"
+    """``equal``: both arms must have written the same ids. Where a draft model speculates the text sets the rate, so a
+    win on another text is no win."""
     tail: Limit | None = None
     """Least median rate of the slowest candidate boot over the fastest; below it FAIL. Without it only reported."""
 
@@ -46,6 +59,8 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
     if disturbed > DISTURBED_SHARE:
         return invalid(f"{disturbed:.0%} of the blocks were disturbed, at most {DISTURBED_SHARE:.0%}")
     pairs, faults = pairs_of(blocks, wanted.metric)
+    if wanted.texts == "equal":
+        faults += other_texts(blocks)
     if faults or not pairs:
         return invalid(*(faults or ["no quad of blocks"]))
     whole = [pair for pair in pairs if not pair.disturbed]

@@ -51,6 +51,17 @@ class Revocation(Predicate):
     reason: str = Field(min_length=1)
 
 
+class Reproduction(Predicate):
+    """The sealed plan of a report was run again with a new seed, by another key."""
+
+    report: ReportName
+    """The report that was reproduced, or was not."""
+    again: ReportName
+    """The report of the new run; both verdicts can be read, so neither is repeated here."""
+    plan: Digest
+    """SHA-256 of the canonical JSON of both plans without their seed's commitment."""
+
+
 class Observation(Predicate):
     """A seat read back: what later reports and adoptions are compared with."""
 

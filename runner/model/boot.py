@@ -11,6 +11,24 @@ from runner.model.base import Digest, Instant, Record, Slug
 Label = Literal["simulated", "attached", "cpu", "real"]
 
 
+Isolation = Literal["sandboxed", "open", "no-candidate"]
+"""Whether every boot that loaded native code of a candidate ran in a sandbox."""
+
+
+class Sandbox(Record):
+    """What stood between the processes of one boot and the rest of the machine."""
+
+    tool: Literal["bubblewrap", "none"]
+    version: str = ""
+    network: Literal["own", "host"]
+    """``own``: no network but a loopback of its own, and the client over a unix socket; ``host``: the machine's."""
+    reason: str = ""
+    """Why there is no sandbox, or why the network is the machine's."""
+
+
+NO_SANDBOX = Sandbox(tool="none", network="host", reason="nothing of a candidate was loaded")
+
+
 class RankIdentity(Record):
     """One rank as the witness saw it from inside the worker."""
 
@@ -50,5 +68,6 @@ class BootRecord(Record):
     """For ``refused`` and ``died``: the engine's own words."""
     leftovers: tuple[str, ...] = ()
     """Processes, ports, shared memory or temporary folders of ours that outlived the boot."""
+    sandbox: Sandbox = NO_SANDBOX
     seconds: int = 0
     """Seat time from launch to end."""

@@ -11,6 +11,9 @@ from runner.model.base import Instant, Record, Slug
 ROWS_EXACT = 64
 """Row counts 0..64 have a histogram bin each; the bin 65 holds every larger launch."""
 
+POSITIONS = "positions"
+"""Material of forced documents: document id → positions whose top logprobs are kept with the report."""
+
 
 class CounterRow(Record):
     """Launches of one operator, variant and layer on one rank since the process started."""

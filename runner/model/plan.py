@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from runner.model.base import Arm, Digest, Record, Slug
 
@@ -34,8 +34,18 @@ class PlannedBoot(Record):
     strict: Literal[0, 1, 2]
     arguments: dict[str, JsonValue] = {}
     """Engine arguments of this boot over the seat manifest's."""
+    product: bool = False
+    """The recipe's product is booted: its pack instead of the standing one, or its tree before the installed one."""
     seconds: int
     """Expected duration of the boot itself."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """A plan without a product has the bytes, and so the digest, that it had before there were products."""
+        written: dict[str, JsonValue] = dump(self)
+        if not self.product:
+            written.pop("product", None)
+        return written
 
 
 class PlannedWindow(Record):

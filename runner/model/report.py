@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from runner.model.attempt import History
 from runner.model.base import Digest, Instant, Record, Slug
-from runner.model.boot import BootRecord, Label
+from runner.model.boot import BootRecord, Isolation, Label
 from runner.model.plan import Plan
 from runner.model.run import Cost, SelfTest
 from runner.model.sample import Sample
@@ -34,6 +35,7 @@ class SeatPart(Record):
     digest: Digest
     """Digest of the seat manifest, as the plan sealed it."""
     label: Label
+    isolation: Isolation
 
 
 class PlanPart(Record):
@@ -64,9 +66,14 @@ class EvidencePart(Record):
     archive: Digest | None
     """SHA-256 of ``evidence.tar.xz``; null where nothing was kept."""
     files: dict[str, Digest]
-    """Every evidence file of the run by its path in the run folder."""
-    not_kept: tuple[str, ...]
-    """Files that are in the run folder only."""
+    """Every evidence file of the run by its path in the run folder: the full evidence."""
+    kept: dict[str, Digest]
+    """What the archive holds by the same paths: of each file the extract that its instrument reads."""
+
+    @property
+    def not_kept(self) -> tuple[str, ...]:
+        """Files that are in the run folder only."""
+        return tuple(sorted(self.files.keys() - self.kept.keys()))
 
 
 class Packed(Record):
@@ -92,14 +99,20 @@ class ReportPredicate(Predicate):
     """A finished run. ``gates`` and ``self_test`` can be read as they stand; ``record`` is what they follow from."""
 
     run: Slug
+    """Name of the run; unique in a workspace."""
     order: OrderPart
     seat: SeatPart
     plan: PlanPart
     started_at: Instant
+    """When the plan was sealed."""
     ended_at: Instant
+    """When the last verdict was there."""
     verdict: Status
     """Of the whole: see :func:`runner.model.verdict.overall`."""
     gates: tuple[GatePart, ...]
+    """Every gate of the order, in its order."""
+    graders: dict[str, Digest]
+    """Source digest of each ``gate/name@version`` and ``instrument/name@version`` of the plan."""
     self_test: tuple[SelfTest, ...]
     """Each gate of the run fed a case that it must not pass."""
     assurance: tuple[str, ...]
@@ -107,7 +120,14 @@ class ReportPredicate(Predicate):
     assurance_level: Literal["self_attested"] = "self_attested"
     """A signature proves who said it, not that the machine was honest."""
     environment: dict[str, JsonValue]
+    """Machine, kernel, Python, processors: facts, not verdicts."""
     costs: tuple[Cost, ...]
+    """Seconds of seat time; together those of all boots."""
     repeats: int
+    """Blocks measured again because the machine was disturbed."""
+    challenge: Digest | None = None
+    """Ledger entry that says which known cheats the seat's gates noticed before this run; null where none was tried."""
+    craft: History | None
+    """Every attempt that led to the candidate, bound by the subject ``craft.history``; null where none was given."""
     evidence: EvidencePart
     record: Packed

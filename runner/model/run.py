@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
+from runner.model.attempt import History
 from runner.model.base import Digest, Instant, Record, Slug
 from runner.model.boot import BootRecord
 from runner.model.plan import Plan
@@ -35,9 +36,10 @@ class SelfTest(Record):
 
 
 class Cost(Record):
-    """Seat time by gate or step."""
+    """Seat time of one gate's windows, or of one planned boot outside every window."""
 
     what: str
+    """``gate <name>`` or ``boot <planned id>``."""
     seconds: int
 
 
@@ -60,11 +62,16 @@ class RunRecord(Record):
     verdicts: tuple[Verdict, ...]
     self_tests: tuple[SelfTest, ...]
     subjects: dict[str, Digest]
-    """What the report is about, by name (pack.header, pack.payload, library.lna2, tree.plugin, engine.record)."""
+    """What the report is about, by name (pack.header, pack.payload, library.lna2, tree.plugin, engine.record,
+    brief)."""
     environment: dict[str, JsonValue]
     """Machine, kernel, Python, processor features, sandbox: facts, not verdicts."""
     costs: tuple[Cost, ...]
     evidence: dict[str, Digest]
     """SHA-256 of each evidence file of the run folder by its relative path."""
+    challenge: Digest | None = None
+    """Ledger entry of the seat's newest challenge."""
+    craft: History | None = None
+    """The attempts that led to the candidate, where one was dispatched."""
     repeats: int = 0
     """Blocks repeated because the machine was disturbed."""

@@ -33,6 +33,12 @@ class StreamMeasure(Record):
     inter_token_ns: tuple[int, int, int]
     """p50, p95 and p99 of the time between tokens."""
     finish_reason: str
+    events: int = 0
+    """Events that carried tokens: with speculation, or a parser in between, one event carries several."""
+    first_tokens: int = 1
+    """Tokens of the first such event; no time between events belongs to them."""
+    output_digest: Digest | None = None
+    """SHA-256 of the generated ids: another text is another workload where a draft model speculates."""
 
 
 class SpeedMeasure(Record):
@@ -68,6 +74,15 @@ class PerplexityMeasure(Record):
     preemptions: int
 
 
+class DrawnPosition(Record):
+    """One position of a document, drawn from the seed, whose top logprobs are in the committed evidence."""
+
+    position: int
+    kl: DecimalText
+    """In nats."""
+    top1_agrees: bool
+
+
 class DivergenceDocument(Record):
     """KL divergence of the candidate from the incumbent over one document, in nats."""
 
@@ -76,6 +91,7 @@ class DivergenceDocument(Record):
     mean_kl: DecimalText
     max_kl: DecimalText
     top1_agree: int
+    drawn: tuple[DrawnPosition, ...] = ()
 
 
 class DivergenceMeasure(Record):
@@ -183,6 +199,37 @@ class PackMeasure(Record):
     faults: tuple[str, ...]
 
 
+class ProductMeasure(Record):
+    """What a recipe made, read again from disk and compared with its order."""
+
+    kind: Literal["product"] = "product"
+    digests: dict[str, Digest]
+    """As found on disk, by name."""
+    summary: dict[str, str]
+    """Counts and bytes, by name."""
+    faults: tuple[str, ...]
+
+
+class SensitivityRow(Record):
+    """What one changed layer costs, or all of them together."""
+
+    layer: str
+    """Its prefix, or ``together``."""
+    deltas: dict[str, DecimalText]
+    """Document to the rise of its mean loss, in nats."""
+    mean_kl: DecimalText
+    """KL(standing ‖ changed), mean over documents, in nats."""
+
+
+class SensitivityMeasure(Record):
+    """One changed layer at a time, by a reference forward."""
+
+    kind: Literal["sensitivity"] = "sensitivity"
+    tokens: int
+    """Scored tokens of all documents."""
+    rows: tuple[SensitivityRow, ...]
+
+
 class FieldPair(Record):
     """One requested value beside what the live engine says."""
 
@@ -224,6 +271,8 @@ Measure = Annotated[
     | FinishMeasure
     | ParityMeasure
     | PackMeasure
+    | ProductMeasure
+    | SensitivityMeasure
     | ResolvedMeasure
     | RestoreMeasure
     | EngagedMeasure,

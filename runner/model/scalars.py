@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator, JsonValue, StringConstraints
+from pydantic import BeforeValidator, JsonValue, StringConstraints, WithJsonSchema
 
 from runner.model.base import DecimalText
 
@@ -70,20 +70,43 @@ def _free(value: object) -> object:
     return str(value)
 
 
+def _setting(value: object) -> object:
+    """As :func:`_free`, but a number with a fraction becomes one: the value goes into somebody else's JSON."""
+    if isinstance(value, dict):
+        return {str(key): _setting(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_setting(inner) for inner in value]
+    if isinstance(value, Plain) and not _WHOLE.match(value) and _DECIMAL.match(value):
+        return float(value)
+    return _free(value)
+
+
 Whole = Annotated[int, BeforeValidator(_whole)]
 """A whole number in plain decimal digits."""
 
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """``true`` or ``false`` and nothing else: ``on``, ``off``, ``yes`` and ``no`` are words."""
 
-Number = Annotated[DecimalText, BeforeValidator(_number)]
+Number = Annotated[
+    DecimalText,
+    BeforeValidator(_number),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number"}, {"type": "string", "pattern": _DECIMAL.pattern.replace(r"\Z", "$")}]}
+    ),
+]
 """A decimal number, kept as text so that no reader rounds it."""
 
 Free = Annotated[JsonValue, BeforeValidator(_free)]
 """A parameter whose type its consumer knows."""
 
+Setting = Annotated[JsonValue, BeforeValidator(_setting)]
+"""A value of another program's configuration."""
+
 Pin = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,64}$")]
 """A commit or digest, digit for digit as it was written."""
+
+PinOrUnknown = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{7,64}|unknown)$")]
+"""A pin, or ``unknown`` where nobody recorded it: then a plan stays a draft."""
 
 Line = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 """Text that says something."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from runner.model.base import DecimalText, Record, Slug
-from runner.model.scalars import Free, Whole
+from runner.model.scalars import Free, PinOrUnknown, Whole
 
 
 class Noise(Record):
@@ -26,6 +26,35 @@ class MachineLimits(Record):
     """Steal time over wall time and processors."""
     foreign_fraction: DecimalText
     """Busy time of processes that are not ours over wall time and processors."""
+
+
+class Machine(Record):
+    """The hardware of a seat that is not this machine."""
+
+    processor: str
+    devices: tuple[Whole, ...]
+    """Indices as the driver counts them; the engine sees these and no others."""
+    memory_gb: DecimalText
+    """Of one device."""
+    multiprocessors: Whole
+    """Of one device."""
+    l2_mb: DecimalText
+    bandwidth: DecimalText
+    """Measured cold read of one device, in 10⁹ bytes a second."""
+    clocks: str
+    power: str
+
+
+class Container(Record):
+    """The image an engine runs in."""
+
+    image: str
+    digest: PinOrUnknown
+    """Of the image; ``unknown`` keeps every plan a draft."""
+    mounts: tuple[str, ...] = ()
+    """``host:container``, read-only unless it ends in ``:rw``."""
+    options: tuple[str, ...] = ()
+    """Further words for the container engine."""
 
 
 class SeatManifest(Record):
@@ -53,3 +82,8 @@ class SeatManifest(Record):
     kv_block_tokens: Whole
     noise: Noise
     limits: MachineLimits
+    lacks: tuple[Literal["gpu", "network", "docker", "sanitizer", "profiler"], ...] = ()
+    """Capabilities this seat does not have."""
+    machine: Machine | None = None
+    container: Container | None = None
+    """For the docker adapter."""

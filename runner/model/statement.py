@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Generic, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field
 
 from runner.model.base import Digest, Instant, Record
 from runner.model.run import Intent
@@ -38,15 +38,18 @@ class SignedIntent(Intent, Predicate):
     """An intent as it stands in the ledger; without a report it stays there as ABANDONED."""
 
 
-class Statement(Record):
-    """The envelope's payload with the predicate still unread."""
+P = TypeVar("P")
+
+
+class Statement(Record, Generic[P]):
+    """The envelope's payload."""
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
     type: Literal["https://in-toto.io/Statement/v1"] = Field(STATEMENT_TYPE, alias="_type")
     subject: tuple[Subject, ...]
     predicate_type: str = Field(alias="predicateType")
-    predicate: dict[str, JsonValue]
+    predicate: P
 
 
 def subjects(digests: dict[str, str]) -> tuple[Subject, ...]:

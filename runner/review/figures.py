@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runner import stats
 from runner.model.report import Measured
-from runner.model.sample import Sample
+from runner.model.sample import Sample, SensitivityMeasure
 from runner.summary import launches_by_rows, primary_rate
 
 
@@ -75,6 +75,28 @@ def pairs(measured: Measured) -> Pairs | None:
     return Pairs(values, stats.percent(interval.low), stats.percent(interval.high), interval.coverage)
 
 
+@dataclass(frozen=True)
+class LayerCost:
+    """What one changed layer costs alone, or all of them together."""
+
+    layer: str
+    percent: float
+    """Rise of perplexity, mean over documents."""
+    mean_kl: str
+    """Nats."""
+
+
+def layer_costs(measured: Measured) -> list[LayerCost]:
+    """The sensitivity sweep, layer by layer, all layers together last."""
+    return [
+        LayerCost(row.layer, stats.percent(sum(map(float, row.deltas.values())) / len(row.deltas)), row.mean_kl)
+        for sample in measured.samples
+        if isinstance(sample.measure, SensitivityMeasure)
+        for row in sample.measure.rows
+        if row.deltas
+    ]
+
+
 def _rows(sample: Sample) -> list[WindowRows]:
     return [
         WindowRows(
@@ -98,4 +120,15 @@ def variants(measured: Measured) -> list[str]:
     return sorted(seen, key=lambda variant: (variant != "incumbent", variant))
 
 
-__all__ = ["Block", "Pair", "Pairs", "WindowRows", "blocks", "pairs", "rows_by_window", "variants"]
+__all__ = [
+    "Block",
+    "LayerCost",
+    "Pair",
+    "Pairs",
+    "WindowRows",
+    "blocks",
+    "layer_costs",
+    "pairs",
+    "rows_by_window",
+    "variants",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from runner.review.figures import Block, Pairs, WindowRows
+from runner.review.figures import Block, LayerCost, Pairs, WindowRows
 
 WIDTH, LEFT, RIGHT, ROW = 760, 170, 20, 14
 COLOURS = ("#6b7280", "#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2")
@@ -120,4 +120,27 @@ def rows_by_window(windows: Sequence[WindowRows], variants: Sequence[str]) -> st
     return _svg(height, "launches of routed experts by window and rank", parts)
 
 
-__all__ = ["interval", "rows_by_window", "samples_per_block"]
+def layer_costs(costs: Sequence[LayerCost]) -> str:
+    """Rise of perplexity by layer, the title gives the divergence. Empty without a sweep."""
+    if not costs:
+        return ""
+    low, high = _span([0.0, *(cost.percent for cost in costs)])
+    height = ROW * len(costs) + 50
+
+    def x(percent: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * (percent - low) / (high - low)
+
+    parts = [_line(x(0), 10, x(0), height - 30, "axis"), _text(x(0), height - 14, "0 %", "middle")]
+    for number, cost in enumerate(costs):
+        y = 20 + ROW * number
+        title = f"{cost.layer}: perplexity {cost.percent:+.3f} %, KL {float(cost.mean_kl):.3g} nats"
+        parts += [
+            _text(LEFT - 8, y + 4, cost.layer, "end"),
+            f'<rect x="{min(x(0), x(cost.percent)):.1f}" y="{y - 4}" width="{abs(x(cost.percent) - x(0)):.1f}" '
+            f'height="{ROW - 5}" fill="{COLOURS[1]}"><title>{escape(title)}</title></rect>',
+            _text(x(max(cost.percent, 0.0)) + 4, y + 4, f"{cost.percent:+.2f} %"),
+        ]
+    return _svg(height, "what each changed layer costs", parts)
+
+
+__all__ = ["interval", "layer_costs", "rows_by_window", "samples_per_block"]

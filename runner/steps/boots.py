@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 from runner.boots import new_record
 from runner.digest import canonical_json
 from runner.errors import SeatError
 from runner.files import write_whole
+from runner.identity import identity_faults
 from runner.model.base import Arm
 from runner.model.boot import BootRecord
 from runner.model.plan import PlannedBoot, PlannedWindow
@@ -22,8 +24,9 @@ from runner.plan_layout import KNOCK_OUTS
 from runner.report import label_of
 from runner.steps.evidence import closed_in, keep, set_aside
 from runner.steps.judge import struck
+from runner.steps.make import verify
 from runner.steps.reduce import reduce, sample_of
-from runner.steps.seats import seat_of
+from runner.steps.seats import sandbox_of, seat_of
 from runner.steps.state import Run
 from serve.client.context import WindowContext
 from serve.client.refusal import refused
@@ -85,18 +88,28 @@ def request_of(run: Run, planned: PlannedBoot) -> BootRequest:
     if planned.role in KNOCK_OUTS:
         libraries[run.plan.variants["candidate"]] = run.built.libraries[planned.role]
     native = {name: path for name, path in run.built.libraries.items() if name == run.plan.variants["incumbent"]}
-    order = run.order.order
+    order, product = run.order.order, run.built.product
     candidate = getattr(order, "candidate", None)
     starts_with: Arm = "candidate" if planned.role in ("candidate-only", KNOCK_OUTS[0]) else "incumbent"
     return BootRequest(
         planned=planned,
         manifest=run.manifest,
-        pack=source_root() / run.manifest.pack,
+        pack=_pack_of(run, planned.id),
+        tree=Path(product.folder) if planned.product and product and product.kind == "tree" else None,
         libraries=native | libraries,
         variant=run.plan.variants[starts_with],
         allowed_declines=candidate.allowed_declines if candidate else (),
         folder=run.folder / "logs" / planned.id,
     )
+
+
+def _pack_of(run: Run, planned: str) -> Path:
+    """What a planned boot serves: the standing pack, or the recipe's where it made one and the boot is for it."""
+    product = run.built.product
+    wanted = any(boot.product for boot in run.plan.boots if boot.id == planned)
+    if wanted and product is not None and product.kind == "pack":
+        return Path(product.folder)
+    return source_root() / run.manifest.pack
 
 
 def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]]) -> None:
@@ -117,6 +130,7 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
         return
     write_record(run, boot.record)
     try:
+        _check_identity(run, boot.record, planned)
         for block in blocks:
             _measure_block(run, boot, block)
     except SeatError as error:
@@ -126,6 +140,12 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
         write_whole(run.folder / "logs" / f"{record.id}.log", boot.logs().encode())
         write_record(run, record)
     _end(run, record)
+
+
+def _check_identity(run: Run, record: BootRecord, planned: PlannedBoot) -> None:
+    """Raises SeatError where a rank loaded something else than was built: a stale library, another engine."""
+    if faults := identity_faults(record, planned, run.plan):
+        raise SeatError("the engine loaded something else than was built", where=record.id, found="; ".join(faults))
 
 
 def _end(run: Run, record: BootRecord) -> None:
@@ -174,6 +194,8 @@ def _measure(run: Run, boot: Boot, window: PlannedWindow) -> None:
         draw=run.sealed.draw,
         pools=source_root() / POOLS,
         variant=variant,
+        pack=_pack_of(run, window.boot),
+        verify=lambda: verify(run),
     )
     keep(run, driver(window.instrument)(context))
 
@@ -185,6 +207,7 @@ def _never_came_up(run: Run, planned: PlannedBoot, error: SeatError) -> BootReco
         label=label_of(boot_records(run)),
         pid=0,
         requested=planned.arguments,
+        sandbox=sandbox_of(run.manifest, planned),
         ended="refused" if planned.strict else "died",
         ended_reason=error.found or error.what,
     )
@@ -212,6 +235,14 @@ def _abort_running(run: Run) -> None:
     for record in boot_records(run):
         if record.ended == "running":
             reason = "the runner ended while this boot ran"
-            aborted = record.model_copy(update={"ended": "aborted", "ended_reason": reason})
+            changes = {"ended": "aborted", "ended_reason": reason, "seconds": _seconds_known(run, record)}
+            aborted = record.model_copy(update=changes)
             write_record(run, aborted)
             run.journal.write("boot-aborted", planned=record.planned, boot=record.id)
+
+
+def _seconds_known(run: Run, record: BootRecord) -> int:
+    """Seat time from launch to the last window that the journal saw in the boot."""
+    seen = [*run.journal.of("window-opened", boot=record.id), *run.journal.of("window-closed", boot=record.id)]
+    last = max((datetime.fromisoformat(event.at) for event in seen), default=None)
+    return 0 if last is None else round((last - datetime.fromisoformat(record.started_at)).total_seconds())

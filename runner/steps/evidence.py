@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from runner.digest import sha256_bytes
@@ -61,6 +62,12 @@ def set_aside_evidence(run: Run, window: str, why: str) -> tuple[Evidence, ...]:
     count = len(list(folder.glob(f"{window}.*.json")))
     paths = (folder / f"{window}.{number}.json" for number in range(1, count + 1))
     return tuple(Evidence.model_validate_json(path.read_bytes()) for path in paths)
+
+
+def all_evidence(run: Run) -> Iterator[Evidence]:
+    """Every evidence file of the run, those set aside included."""
+    for path in sorted((run.folder / FOLDER).rglob("*.json")):
+        yield Evidence.model_validate_json(path.read_bytes())
 
 
 def digests(run: Run) -> dict[str, str]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
-from collections import defaultdict
+from collections.abc import Iterator
 
 from pydantic import JsonValue
 
+from runner import ledger
+from runner.attest.trust import load_trust
 from runner.clock import now
+from runner.costs import costs
+from runner.craft.candidate import taken
 from runner.digest import canonical_json
 from runner.files import write_whole
-from runner.model.run import Cost, RunRecord
-from runner.steps.evidence import digests
+from runner.model.run import RunRecord
+from runner.steps.evidence import all_evidence, digests
 from runner.steps.state import Run
 
 
@@ -42,9 +46,11 @@ def _record(run: Run) -> RunRecord:
         self_tests=outcome.self_tests,
         subjects=sealed.plan.subjects,
         environment=_environment(),
-        costs=_costs(run),
+        costs=costs(sealed.plan, outcome.boots, _durations(run)),
         evidence=digests(run),
         repeats=outcome.repeats,
+        challenge=ledger.load(run.workspace, load_trust(run.workspace)).challenge_of(sealed.plan.seat),
+        craft=candidate.history if (candidate := taken(run.folder)) else None,
     )
 
 
@@ -57,9 +63,7 @@ def _environment() -> dict[str, JsonValue]:
     }
 
 
-def _costs(run: Run) -> tuple[Cost, ...]:
-    """Seat time by planned boot."""
-    seconds: defaultdict[str, int] = defaultdict(int)
-    for boot in run.outcome.boots:
-        seconds[boot.planned] += boot.seconds
-    return tuple(Cost(what=name, seconds=total) for name, total in seconds.items())
+def _durations(run: Run) -> Iterator[tuple[str, str, int]]:
+    """(window, boot id, nanoseconds) of everything measured, what was set aside included."""
+    for evidence in all_evidence(run):
+        yield evidence.window, evidence.boot, evidence.closed_ns - evidence.opened_ns

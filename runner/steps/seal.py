@@ -85,7 +85,11 @@ def _intent(run: Run, plan: Plan, digest: str) -> str:
             order_digest=plan.order_digest,
             plan_digest=digest,
             seed_commitment=plan.seed_commitment,
-            candidate={name: value for name, value in plan.subjects.items() if name.startswith(("library.", "pack."))},
+            candidate={
+                name: value
+                for name, value in plan.subjects.items()
+                if name.startswith(("library.", "pack.", "product."))
+            },
             created_at=now(),
         )
         found = ledger.append_intent(run.workspace, trust, intent, key)

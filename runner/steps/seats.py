@@ -5,10 +5,12 @@ from __future__ import annotations
 import pkgutil
 from pathlib import Path
 
-from runner.errors import InputError
+from runner.errors import InputError, SeatError
+from runner.model.boot import NO_SANDBOX, Sandbox
 from runner.model.plan import PlannedBoot
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
+from runner.sandbox import available
 from runner.yaml_strict import read
 from serve.seat import Seat
 
@@ -37,10 +39,20 @@ def load_manifest(name: str) -> SeatManifest:
     return manifest
 
 
+def sandbox_of(manifest: SeatManifest, planned: PlannedBoot) -> Sandbox:
+    """What a boot of this seat runs in on this machine, also one that never came up."""
+    return available() if manifest.adapter == "process" or planned.role == "desk" else NO_SANDBOX
+
+
+def has_adapter(name: str) -> bool:
+    """Whether this checkout can start engines in that way."""
+    return name in _ADAPTERS
+
+
 def seat_of(manifest: SeatManifest, planned: PlannedBoot) -> Seat:
-    """The adapter for one planned boot; a desk boot has no engine. Raises InputError for one not written yet."""
+    """The adapter for one planned boot; a desk boot has no engine. Raises SeatError for one not written yet."""
     name = "desk" if planned.role == "desk" else manifest.adapter
-    if name not in _ADAPTERS:
-        raise InputError("no adapter for this seat yet", where=manifest.name, expected=", ".join(_ADAPTERS), found=name)
+    if not has_adapter(name):
+        raise SeatError("no adapter for this seat yet", where=manifest.name, expected=", ".join(_ADAPTERS), found=name)
     seat: Seat = pkgutil.resolve_name(_ADAPTERS[name])()
     return seat

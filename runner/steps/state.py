@@ -10,6 +10,7 @@ from runner.draw import Draw
 from runner.model.boot import BootRecord
 from runner.model.order import OrderFile
 from runner.model.plan import Plan, PlannedBoot, PlannedWindow
+from runner.model.product import Product
 from runner.model.run import SelfTest
 from runner.model.sample import Sample
 from runner.model.seat import SeatManifest
@@ -54,6 +55,8 @@ class Built:
     """Variant name to native library."""
     subjects: dict[str, str] = field(default_factory=dict)
     """Digests of what is judged and of the code that judges."""
+    product: Product | None = None
+    """What the order's recipe made."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import time
 from importlib.metadata import version
 from typing import Any
 
+from recipe.pack import read_pack
 from runner.boots import new_record
 from runner.digest import sha256_bytes, sha256_tree
 from runner.errors import SeatError
@@ -30,7 +31,7 @@ class FakeSeat:
         requested = manifest.arguments | planned.arguments
         configuration = requested | {
             "served_model_name": manifest.served_name,
-            "weights": sha256_bytes(b"toy distribution 20"),
+            "weights": _weights(request),
         }
         argv = [sys.executable, "-P", "-m", "serve.adapters.fake_engine", "--port", str(port)]
         environment = manifest.environment | {
@@ -46,7 +47,7 @@ class FakeSeat:
             planned.id,
             label="simulated",
             pid=process.pid,
-            engine={"name": OURS, "version": version(OURS), "record": _sources()},
+            engine={"name": OURS, "version": version(OURS), "record": toy_record()},
             requested=requested | {"variant": request.variant, "strict": planned.strict},
         )
         boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started)
@@ -67,7 +68,14 @@ def label_of(resolved: dict[str, Any]) -> Label:
     return "simulated"
 
 
-def _sources() -> str:
+def _weights(request: BootRequest) -> str:
+    """What the toy would have loaded: a recipe's pack by its headers, or always the same; it serves no pack."""
+    if not request.planned.product or request.tree is not None:
+        return sha256_bytes(b"toy distribution 20")
+    return read_pack(request.pack).header_digest()
+
+
+def toy_record() -> str:
     """Digest of the fake engine's own source: it has no distribution of its own."""
     root = source_root()
     return sha256_tree(root, (root / "serve" / "adapters").glob("fake*.py"))

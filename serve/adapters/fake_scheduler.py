@@ -155,6 +155,7 @@ class Scheduler:
             ("prompt_tokens_total", "counter", "", self.totals["prompt"]),
             ("generation_tokens_total", "counter", "", self.totals["generation"]),
             ("num_preemptions_total", "counter", "", 0),
+            ("request_success_total", "counter", "", count),
             ("num_requests_running", "gauge", "", len(self._running)),
             ("num_requests_waiting", "gauge", "", len(self._waiting)),
             ("kv_cache_usage_perc", "gauge", "", self.usage()),

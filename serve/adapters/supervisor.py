@@ -32,6 +32,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def home_of(folder: Path) -> Path:
+    """The command's HOME and working folder inside its private ``folder``, removed when it ends."""
+    return folder / "home"
+
+
 @dataclass
 class Supervised:
     """A running command. Create with :meth:`start`."""
@@ -56,16 +61,19 @@ class Supervised:
         port: int | None = None,
         grace: float = GRACE_SECONDS,
         orphan: bool = False,
+        sandboxed: bool = False,
     ) -> Supervised:
         """Start ``argv`` under a watchdog; ``folder`` receives ``engine.log``.
 
         ``port`` is checked for a listener after the end. ``grace`` is the time in seconds between SIGTERM and SIGKILL.
-        With ``orphan`` the watchdog removes ``folder`` where the runner died and cannot do it itself.
+        A ``sandboxed`` command starts bubblewrap, which then starts the command that is meant; its shared memory is
+        its own and ends with it. With ``orphan`` the watchdog removes ``folder`` where the runner died and cannot do
+        it itself.
         Raises SeatError when the command cannot be started.
         """
         folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        home, log = folder / "home", folder / "engine.log"
+        home, log = home_of(folder), folder / "engine.log"
         configuration = {
             "argv": list(argv),
             "environment": {"PATH": os.environ.get("PATH", os.defpath), **env},
@@ -76,6 +84,7 @@ class Supervised:
             "port": port,
             "orphan": str(folder) if orphan else None,
             "grace": grace,
+            "sandboxed": sandboxed,
         }
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", watchdog.__file__, json.dumps(configuration)],

@@ -14,9 +14,11 @@ from pydantic import JsonValue
 
 from runner.clock import now
 from runner.errors import SeatError
+from runner.material import DRAWN
 from runner.model.evidence import Call, Evidence, Exchange
 from serve.client.context import WindowContext
 from serve.client.machine import MachineWatch, processor_facts
+from serve.connection import client_of
 
 COMPLETIONS = "/v1/completions"
 _TIMEOUT = httpx.Timeout(300.0, connect=10.0)
@@ -59,7 +61,7 @@ class Capture:
 
 def connect(context: WindowContext) -> httpx.Client:
     """A client of the context's engine; nothing of the host's proxy settings reaches it."""
-    return httpx.Client(base_url=context.boot.base_url, timeout=_TIMEOUT, trust_env=False)
+    return client_of(context.boot.base_url, _TIMEOUT)
 
 
 def completion_body(context: WindowContext, body: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def record(
         metrics_before=metrics_before,
         metrics_after=metrics_after,
         machine=tuple(machine.states),
-        material=material,
+        material={**material, DRAWN: context.drawn} if context.drawn else material,
         facts={"limits": context.manifest.limits.model_dump(mode="json"), **processor_facts(), **(facts or {})},
     )
 
@@ -142,10 +144,15 @@ def _stream(client: httpx.Client, identifier: str, request: dict[str, Any]) -> E
                 body = _json(answer.read().decode(errors="replace"))
             else:
                 lines = (line for line in answer.iter_lines() if line.startswith("data:"))
-                events.extend((time.monotonic_ns(), line[5:].strip()) for line in lines)
+                events.extend((_whole_microseconds(), line[5:].strip()) for line in lines)
     except httpx.HTTPError as error:
         body = {"transport_error": f"{type(error).__name__}: {error}"}
     return _exchange(identifier, request, status, sent, events=tuple(events), body=body)
+
+
+def _whole_microseconds() -> int:
+    """Monotonic ns without the digits that say nothing of a socket's events and fill the committed evidence."""
+    return time.monotonic_ns() // 1000 * 1000
 
 
 def _exchange(identifier: str, request: dict[str, Any], status: int, sent: int, **answer: Any) -> Exchange:

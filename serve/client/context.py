@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from runner.draw import Draw
 from runner.errors import InputError
 from runner.model.plan import PlannedWindow
+from runner.model.product import Verified
 from runner.model.seat import SeatManifest
 from serve.seat import Boot
 
@@ -25,6 +28,12 @@ class WindowContext:
     """Folder with ``en.jsonl``, ``ja.jsonl`` and ``code.jsonl``."""
     variant: str
     """Switched on while the window is open; for a ``drawn`` arm the workflow has resolved it."""
+    pack: Path
+    """Folder of the pack that this boot serves."""
+    drawn: dict[str, JsonValue] = field(default_factory=dict)
+    """Filled as material is taken: which documents of each language's pool, for ``runner.material``."""
+    verify: Callable[[], Verified] | None = None
+    """Compares a recipe's product with its order; None where there is none."""
 
     @property
     def material_label(self) -> str:

@@ -9,9 +9,8 @@ from pydantic import JsonValue
 
 from recipe.pack import inspect
 from runner.clock import now
-from runner.errors import SeatError
+from runner.errors import InputError, SeatError
 from runner.model.evidence import Call, Evidence
-from runner.paths import source_root
 from serve.client.context import WindowContext
 
 
@@ -36,15 +35,30 @@ def parity(context: WindowContext) -> Evidence:
 
 
 def pack(context: WindowContext) -> Evidence:
-    """Digests, closure and census of the pack that the seat serves."""
+    """Digests, closure and census of the pack: the seat's own, or a recipe's product."""
 
     def collect() -> dict[str, JsonValue]:
-        found, faults = inspect(source_root() / context.manifest.pack)
+        found, faults = inspect(context.pack)
         return {
             "header_digest": found.header_digest(),
             "payload_digest": found.payload_digest(),
             "faults": [" ".join(str(fault).split()) for fault in faults],
         }
+
+    return _record(context, collect)
+
+
+def product(context: WindowContext) -> Evidence:
+    """What the recipe's own verification finds on disk, and where every part of the product comes from.
+
+    Raises InputError where the run made no product.
+    """
+    verify = context.verify
+    if verify is None:
+        raise InputError("this run made no product", where=context.window.id, expected="an order with a recipe")
+
+    def collect() -> dict[str, JsonValue]:
+        return verify().model_dump(mode="json")
 
     return _record(context, collect)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.model.evidence import Evidence
+from runner.model.evidence import POSITIONS, Evidence
 from serve.client.capture import Capture, connect, record
 from serve.client.context import WindowContext
 from serve.client.texts import LANGUAGES, Text, Texts, listed
@@ -48,15 +48,17 @@ def ppl_decode(context: WindowContext) -> Evidence:
 
 
 def kld(context: WindowContext) -> Evidence:
-    """As :func:`ppl_decode`, with ``top`` logprobs at every position."""
-    return _forced(context, top=context.integer("top", 64))
+    """As :func:`ppl_decode`, with ``top`` logprobs at every position, ``drawn`` of which are kept with the report."""
+    return _forced(context, top=context.integer("top", 64), drawn=context.integer("drawn"))
 
 
-def _forced(context: WindowContext, top: int) -> Evidence:
+def _forced(context: WindowContext, top: int, drawn: int | None = None) -> Evidence:
     documents = draw_documents(context, context.integer("documents", 24), context.integer("tokens", 128))
+    material: dict[str, Any] = {"texts": listed(documents)}
+    if drawn is not None:
+        labels = {text.id: f"{context.material_label}/{text.id}" for text in documents}
+        material[POSITIONS] = {
+            text.id: list(context.draw.positions(labels[text.id], len(text.tokens) - 1, drawn)) for text in documents
+        }
     rows = context.integer("rows", 8)
-    return record(
-        context,
-        lambda capture: force_batches(capture, documents, rows, top),
-        material={"texts": listed(documents)},
-    )
+    return record(context, lambda capture: force_batches(capture, documents, rows, top), material=material)

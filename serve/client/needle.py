@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from recipe.mini.needles import DIGITS, needle
+from runner.material import needle_answer
 from runner.model.evidence import Evidence
 from serve.client.capture import Capture, connect, record
 from serve.client.context import WindowContext
@@ -23,8 +24,7 @@ def needles(context: WindowContext) -> Evidence:
         for language in context.texts("languages", LANGUAGES):
             for depth in context.integers("depths", (10, 30, 50, 70, 90)):
                 identifier = f"{language}-{depth:02d}"
-                number = context.draw.integer(f"{context.material_label}/needle/{identifier}", 10**DIGITS)
-                digits = str(number).zfill(DIGITS)
+                digits = needle_answer(context.draw, context.material_label, identifier)
                 statement, question = (texts.tokenise(part) for part in needle(language, digits))
                 haystack = texts.take(language, length - len(statement) - len(question))
                 at = len(haystack) * depth // 100

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from runner.errors import InputError
 from runner.model.evidence import Evidence
 from serve.client.context import WindowContext
-from serve.client.desk import pack, parity
+from serve.client.desk import pack, parity, product
 from serve.client.engaged import engaged
 from serve.client.forced import kld, ppl_decode
 from serve.client.kv import kv_window
@@ -15,6 +15,7 @@ from serve.client.needle import needles
 from serve.client.prompt_logprobs import ppl_prefill
 from serve.client.refusal import knock_out_decline
 from serve.client.resolved import resolved
+from serve.client.sensitivity import sensitivity
 from serve.client.shift import knock_out_zero, perturbation, watermark
 from serve.client.stream import finish, speed
 
@@ -33,7 +34,9 @@ _DRIVERS: dict[str, Driver] = {
     "perturbation": perturbation,
     "ppl-decode": ppl_decode,
     "ppl-prefill": ppl_prefill,
+    "product": product,
     "resolved": resolved,
+    "sensitivity": sensitivity,
     "speed": speed,
     "watermark": watermark,
 }

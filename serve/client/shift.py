@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from runner.material import perturbed
 from runner.model.evidence import Evidence
-from runner.paths import source_root
 from serve.adapters.reference import predicted_changes
 from serve.client.capture import Capture, record
 from serve.client.context import WindowContext
@@ -21,7 +21,6 @@ from serve.client.forced import draw_documents, force_batches
 from serve.client.texts import listed
 
 Change = Callable[[Capture, int], None]
-_PROJECTIONS = ("gate", "up", "down")
 _DOCUMENTS, _TOKENS = 4, 64
 
 
@@ -58,7 +57,7 @@ def perturbation(context: WindowContext) -> Evidence:
     """
     layers = sorted({row.layer for rank in context.boot.counters() for row in rank.witness if _routed(row.op)})
     simulated = context.boot.record.label == "simulated"
-    pack = None if simulated else source_root() / context.manifest.pack
+    pack = None if simulated else context.pack
     experts = context.integer("experts", 8) if pack is None else _routed_experts(pack)
 
     def chosen(rank: int) -> dict[str, Any]:
@@ -67,9 +66,7 @@ def perturbation(context: WindowContext) -> Evidence:
             "rank": rank,
             "layer": context.draw.choice(f"{label}/layer", layers),
             "expert": context.draw.integer(f"{label}/expert", experts),
-            "projection": context.draw.choice(f"{label}/projection", _PROJECTIONS),
-            "factor": (25 + context.draw.integer(f"{label}/factor", 51)) / 100,
-        }
+        } | perturbed(context.draw, context.window.id, rank)
 
     evidence = _shift(
         context,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import httpx
@@ -45,13 +45,13 @@ class Tokeniser:
 class TextStream:
     """One language's pool as an endless-looking stream of tokens in drawn document order; nothing comes twice."""
 
-    def __init__(self, context: WindowContext, tokenise: Tokeniser, language: str) -> None:
+    def __init__(self, context: WindowContext, tokenise: Callable[[str], list[int]], language: str) -> None:
         self._language = language
         self._pool = context.pools / f"{language}.jsonl"
         self._held: list[int] = []
         self._documents = self._drawn(context, tokenise)
 
-    def _drawn(self, context: WindowContext, tokenise: Tokeniser) -> Iterator[list[int]]:
+    def _drawn(self, context: WindowContext, tokenise: Callable[[str], list[int]]) -> Iterator[list[int]]:
         try:
             texts = [json.loads(line)["text"] for line in self._pool.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -61,7 +61,10 @@ class TextStream:
                 expected='one {"id", "language", "text"} a line',
                 found=str(error),
             ) from error
+        taken: list[JsonValue] = []
+        context.drawn[self._language] = {"of": len(texts), "documents": taken}
         for index in context.draw.permutation(f"{context.material_label}/{self._language}", len(texts)):
+            taken.append(index)
             yield tokenise(texts[index])
 
     def take(self, count: int) -> list[int]:

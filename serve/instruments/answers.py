@@ -66,6 +66,10 @@ class Streamed:
     token_times: tuple[int, ...]
     """Monotonic ns of each token, as often as its event carried tokens."""
     token_ids: tuple[int, ...]
+    events: int
+    """Events that carried tokens."""
+    first_tokens: int
+    """Tokens of the first of them."""
     completion_tokens: int | None
     """From ``usage``."""
     finish_reason: str
@@ -79,6 +83,7 @@ def read_stream(exchange: Exchange) -> Streamed:
     """
     times: list[int] = []
     ids: list[int] = []
+    sizes: list[int] = []
     faults: list[str] = []
     tokens, reason, ended = None, "", False
     if exchange.status != OK or exchange.body is not None:
@@ -95,6 +100,7 @@ def read_stream(exchange: Exchange) -> Streamed:
             found = part.get("token_ids") or ()
             ids += found
             times += [at_ns] * len(found)
+            sizes += [len(found)] if found else []
             reason = part.get("finish_reason") or reason
         if isinstance(event.get("usage"), dict):
             tokens = event["usage"].get("completion_tokens")
@@ -102,7 +108,8 @@ def read_stream(exchange: Exchange) -> Streamed:
         faults.append(f"{exchange.id}: the stream broke off")
     if not faults and tokens is None:
         faults.append(f"{exchange.id}: no usage at the end of the stream")
-    return Streamed(tuple(times), tuple(ids), tokens, reason, tuple(faults))
+    first = sizes[0] if sizes else 0
+    return Streamed(tuple(times), tuple(ids), len(sizes), first, tokens, reason, tuple(faults))
 
 
 def _event(data: str) -> dict[str, Any] | None:

@@ -7,9 +7,9 @@ from math import exp, log
 
 from runner.errors import EvidenceError
 from runner.model.base import decimal_text
-from runner.model.evidence import Evidence, Exchange
+from runner.model.evidence import POSITIONS, Evidence, Exchange
 from runner.model.plan import PlannedWindow
-from runner.model.sample import DivergenceDocument, DivergenceMeasure, Sample
+from runner.model.sample import DivergenceDocument, DivergenceMeasure, DrawnPosition, Sample
 from serve.instruments.answers import material
 from serve.instruments.base import inputs, sample
 from serve.instruments.likelihood import by_id, forced_logprobs, state_faults, top_logprobs
@@ -44,8 +44,9 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
         faults.append(f"other material than window {reference.window}")
     mine, theirs = by_id(own), by_id(reference)
     documents = []
+    drawn = material(own, POSITIONS)
     for identifier, text in material(own, "texts").items():
-        found = _document(identifier, text["tokens"], mine.get(identifier), theirs.get(identifier))
+        found = _document(identifier, text["tokens"], drawn[identifier], mine.get(identifier), theirs.get(identifier))
         if isinstance(found, str):
             faults.append(f"{identifier}: {found}")
         else:
@@ -55,8 +56,28 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
     return sample(evidence, DivergenceMeasure(reference_window=reference.window, documents=tuple(documents)), faults)
 
 
+def read_drawn(evidence: Sequence[Evidence], identifier: str, positions: Sequence[int]) -> tuple[DrawnPosition, ...]:
+    """One document at some positions, read from the full evidence or from its extract alike.
+
+    Raises LookupError or ValueError where the evidence has no top logprobs there.
+    """
+    candidate, reference = (top_logprobs(by_id(one)[identifier]) for one in (evidence[0], evidence[-1]))
+    return _drawn(reference, candidate, positions)
+
+
+def _drawn(reference: Sequence[Top], candidate: Sequence[Top], positions: Sequence[int]) -> tuple[DrawnPosition, ...]:
+    return tuple(
+        DrawnPosition(
+            position=at,
+            kl=decimal_text(divergence(reference[at], candidate[at])),
+            top1_agrees=_best(reference[at]) == _best(candidate[at]),
+        )
+        for at in positions
+    )
+
+
 def _document(
-    identifier: str, tokens: Sequence[int], mine: Exchange | None, theirs: Exchange | None
+    identifier: str, tokens: Sequence[int], positions: Sequence[int], mine: Exchange | None, theirs: Exchange | None
 ) -> DivergenceDocument | str:
     """One document's divergence, or what is wrong with it."""
     if mine is None or theirs is None:
@@ -78,6 +99,7 @@ def _document(
         mean_kl=decimal_text(sum(divergences) / len(divergences)),
         max_kl=decimal_text(max(divergences)),
         top1_agree=agreed,
+        drawn=_drawn(reference, candidate, positions),
     )
 
 

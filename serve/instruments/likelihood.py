@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ctypes import c_float
 from typing import Any
 
 from runner.model.base import decimal_text
@@ -11,8 +12,17 @@ from runner.model.sample import DocumentMeasure, PerplexityMeasure
 from serve.instruments.answers import choice, error_text, material
 from serve.instruments.metrics import PREEMPTIONS, PREFIX_CACHE_HITS, moved
 
+STAND_IN = -9999.0
+"""What servers write for −∞, which JSON cannot hold; no logprob is this low."""
+ROUNDING = 1e-3
+"""How far above 0 rounding may carry a logprob."""
 TOKEN_NAME = "token_id:"
 """Prefix of token names in an answer to ``return_tokens_as_token_ids``."""
+
+
+def single(value: float) -> float:
+    """The value as the engine computed it, in float32, however many digits it was written with; infinite beyond."""
+    return c_float(value).value
 
 
 def prompt_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[float, ...], str]:
@@ -29,7 +39,7 @@ def prompt_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[fl
         if not isinstance(named, dict) or not isinstance(named.get("logprob"), int | float):
             return (), f"position {position} has no logprob of its own token"
         values.append(float(named["logprob"]))
-    return tuple(values), ""
+    return _usable(values)
 
 
 def forced_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[float, ...], str]:
@@ -42,19 +52,34 @@ def forced_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[fl
     values = (found.get("logprobs") or {}).get("token_logprobs")
     if not isinstance(values, list) or len(values) != len(tokens) - 1:
         return (), "token_logprobs are missing or of another length"
-    return tuple(float(value) for value in values), ""
+    if not all(isinstance(value, int | float) for value in values):
+        return (), "a token has no logprob"
+    return _usable(values)
+
+
+def _usable(values: Sequence[float]) -> tuple[tuple[float, ...], str]:
+    """The values, or none and the first position (1 is the second token) that holds a stand-in for infinity."""
+    for position, value in enumerate(values, 1):
+        if not STAND_IN < value < ROUNDING:
+            return (), f"position {position} has logprob {value}, which is no logarithm of a probability"
+    return tuple(map(single, values)), ""
 
 
 def top_logprobs(exchange: Exchange) -> list[Mapping[int, float]]:
-    """Token id → logprob of each generated position; an entry that is not named by id is left out."""
+    """Token id → logprob of each generated position; a position without entries is empty.
+
+    An entry that is not named by id is left out.
+    """
     found = choice(exchange) or {}
     entries = (found.get("logprobs") or {}).get("top_logprobs") or []
-    return [_by_id(entry) for entry in entries if isinstance(entry, dict)]
+    return [_by_id(entry) if isinstance(entry, dict) else {} for entry in entries]
 
 
 def _by_id(entry: Mapping[str, Any]) -> Mapping[int, float]:
     return {
-        int(name.removeprefix(TOKEN_NAME)): float(value) for name, value in entry.items() if name.startswith(TOKEN_NAME)
+        int(name.removeprefix(TOKEN_NAME)): single(value)
+        for name, value in entry.items()
+        if name.startswith(TOKEN_NAME)
     }
 
 

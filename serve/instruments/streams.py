@@ -57,6 +57,9 @@ def _measure(exchange: Exchange, language: str, streamed: Streamed) -> StreamMea
         decode_ns=times[-1] - times[0] if times else 0,
         inter_token_ns=(_quantile(gaps, 50), _quantile(gaps, 95), _quantile(gaps, 99)),
         finish_reason=streamed.finish_reason,
+        events=streamed.events,
+        first_tokens=streamed.first_tokens,
+        output_digest=sha256_json(list(streamed.token_ids)),
     )
 
 

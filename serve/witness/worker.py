@@ -7,6 +7,7 @@ values. Switching and perturbing happen between requests: vLLM runs a remote cal
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import vllm
 
 import serve.plugin
 import serve.witness
-from runner.digest import sha256_bytes, sha256_file, sha256_tree
+from recipe.patch import tree_digest
+from recipe.patch_set import MARKER
+from runner.digest import sha256_bytes, sha256_file, sha256_package
 from runner.model.boot import RankIdentity
 from serve.witness.witness import ArgumentError, current
 
@@ -42,9 +45,10 @@ class WitnessExtension:
                 if str(library.path.resolve()) in mapped
             },
             trees={
-                "plugin": _source_digest(serve.plugin.__path__[0]),
-                "witness": _source_digest(serve.witness.__path__[0]),
-            },
+                "plugin": sha256_package(Path(serve.plugin.__path__[0])),
+                "witness": sha256_package(Path(serve.witness.__path__[0])),
+            }
+            | _patched_modules(),
             weights=witness.weights_digest(dict(self.model_runner.model.named_parameters())),
         )
         return identity.model_dump(mode="json")
@@ -120,12 +124,19 @@ def _distribution() -> dict[str, str]:
     return {"distribution": "", "distribution_version": "", "distribution_record": ""}
 
 
+def _patched_modules() -> dict[str, str]:
+    """The tree ``product``: every imported module that bears a patch's marker, whoever patched it; none without one."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        markers = getattr(module, "__dict__", {}).get(MARKER)
+        if markers:
+            file = Path(module.__file__ or "")
+            place = "/__init__.py" if file.name == "__init__.py" else ".py"
+            found[name.replace(".", "/") + place] = (sha256_file(file), markers)
+    return {"product": tree_digest(found)} if found else {}
+
+
 def mapped_libraries() -> frozenset[str]:
     """Paths of the files mapped into this process."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return frozenset(parts[5] for line in lines if len(parts := line.split(maxsplit=5)) == 6)
-
-
-def _source_digest(package: str) -> str:
-    root = Path(package)
-    return sha256_tree(root, [path for path in root.rglob("*") if path.suffix in (".py", ".cpp")])

@@ -38,12 +38,18 @@ def pack() -> list[Case]:
     return [
         ("FL-46-link-leaves-the-pack_fail", one(("tokenizer.json is a link out of the pack",)), "FAIL", "tokenizer"),
         ("FL-38-nothing-was-dropped_fail", one(("mtp.fc.weight should be absent",)), "FAIL", "should be absent"),
+        (
+            "FL-39-case-10-config-says-other-bits_fail",
+            one(("config.json says 4 bits, model.layers.3.mlp.experts has 6",)),
+            "FAIL",
+            "says 4 bits",
+        ),
         ("other-payload_fail", one(payload_digest="c" * 64), "FAIL", "payload digest"),
         ("other-headers_fail", one(header_digest="c" * 64), "FAIL", "header digest"),
         ("no-digest-fixed_pass", one(), "PASS", "closed"),
         ("whole_pass", one(header_digest=DIGEST, payload_digest="b" * 64), "PASS", "closed"),
         ("sample-of-another-kind_invalid", wrong_kind, "INVALID", "kind engaged"),
-        ("no-evidence-named_invalid", given({}, DESK, [_bare(one())]), "INVALID", "no evidence"),
+        ("FL-47-evidence-is-gone_invalid", given({}, DESK, [_bare(one())]), "INVALID", "no evidence"),
         ("unknown-parameter_invalid", one(digest="x"), "INVALID", "parameter digest"),
     ]
 
@@ -70,6 +76,12 @@ def resolved() -> list[Case]:
             one(requested=asked | {"dense_group": 4}),
             "FAIL",
             "dense_group was asked as 4, the engine says (absent)",
+        ),
+        (
+            "case-20-echoed-but-not-effective_fail",
+            one(requested=asked | {"fuse_gemm_comms": True}, resolved=asked | {"fuse_gemm_comms": False}),
+            "FAIL",
+            "fuse_gemm_comms was asked as true, the engine says false",
         ),
         (
             "FL-10-baked-plugin_fail",
@@ -129,7 +141,16 @@ def parity() -> list[Case]:
         ("FL-17-norm-only_fail", one(norm_ratio="0.98"), "FAIL", "norm ratio 0.98"),
         ("norm-too-large_fail", one(norm_ratio="1.02"), "FAIL", "norm ratio 1.02"),
         ("FL-22-two-calls-two-outputs_fail", one(repeat_equal=False), "FAIL", "two outputs"),
-        ("not-finite_fail", one(finite=False), "FAIL", "not finite"),
+        ("case-38-one-value-is-nan_fail", one(finite=False), "FAIL", "not finite"),
+        ("case-38-rows-of-zeros_fail", one(relative_error="1", norm_ratio="0"), "FAIL", "relative error 1"),
+        ("case-38-twice-the-reference_fail", one(relative_error="1", norm_ratio="2"), "FAIL", "norm ratio 2"),
+        (
+            "case-35-one-expert-for-every-row_fail",
+            one(id="layer 1, 8 rows of 6", rows=8, relative_error="0.83", norm_ratio="0.41"),
+            "FAIL",
+            "layer 1, 8 rows of 6",
+        ),
+        ("FL-18-rounding-of-the-output_pass", one(relative_error="1.95e-3"), "PASS", "every case"),
         ("FL-13-every-layer-declined_fail", one(declined="shape"), "FAIL", "declined shape"),
         ("just-outside_fail", one(relative_error="2.1e-3"), "FAIL", "relative error"),
         ("inside-the-limits_pass", one({"rows": [4, 16], "cases": 2}), "PASS", "every case"),
@@ -150,7 +171,12 @@ def parity() -> list[Case]:
             "[16]",
         ),
         ("too-few-cases_invalid", one({"cases": 3}), "INVALID", "2 cases ran"),
-        ("FL-09-no-case_invalid", given({}, DESK, [(nothing.windows[0], empty)]), "INVALID", "0 cases ran"),
+        (
+            "FL-09-case-38-nothing-compared_invalid",
+            given({}, DESK, [(nothing.windows[0], empty)]),
+            "INVALID",
+            "0 cases ran",
+        ),
     ]
 
 

@@ -163,7 +163,7 @@ def _perplexity(name: str, roles: dict[str, str]) -> list[Case]:
             "no window of the incumbent",
         ),
         ("other-documents_invalid", one(other), "INVALID", "other documents"),
-        ("other-tokens_invalid", one(_documents(200, 24, 101)), "INVALID", "other tokens"),
+        ("case-29-other-tokens-scored_invalid", one(_documents(200, 24, 101)), "INVALID", "other tokens"),
         ("no-tokens_invalid", one(_documents(0, 24, 0), incumbent=_documents(0, 24, 0)), "INVALID", "other tokens"),
         (
             "nineteen-documents_invalid",
@@ -213,7 +213,7 @@ def ppl_decode() -> list[Case]:
     prefill_only = tuple(fell_back(rank, "rows-below-limit") for rank in (0, 1))
     return [
         *_perplexity("ppl-decode", FORCING),
-        ("SF-01-prefill-only_invalid", one(engagement=_prefilled()), "INVALID", "lna2 never ran 1..64 rows"),
+        ("SF-01-case-37-prefill-only_invalid", one(engagement=_prefilled()), "INVALID", "lna2 never ran 1..64 rows"),
         ("never-called-in-decode_invalid", one(engagement=prefill_only), "INVALID", "rows-below-limit"),
         ("control-window_invalid", one(planned={"control": True}), "INVALID", "a control window proves nothing"),
         ("other-boot_invalid", one(boot="shared-b-0000000a"), "INVALID", "left no record"),
@@ -343,6 +343,7 @@ def kv_window() -> list[Case]:
         ("FL-31-pool-too-small_fail", one(pool_tokens=1024), "FAIL", "the pool holds 1024"),
         ("FL-33-pool-below-the-order_fail", one(parameters={"pool_tokens": 5000}), "FAIL", "the pool holds 4096"),
         ("preempted_fail", one(preemptions=1), "FAIL", "1 preemptions"),
+        ("FL-37-no-room-for-the-cache_fail", one(pool_tokens=0), "FAIL", "the pool holds 0"),
         ("no-window_fail", one(max_model_len=0), "FAIL", "the window is 0"),
         ("filled_pass", one(parameters={"pool_tokens": 4096}), "PASS", "was filled"),
         ("pool-of-one-window_pass", one(pool_tokens=2048), "PASS", "was filled"),

@@ -10,11 +10,12 @@ from pathlib import Path
 import yaml
 
 from runner.gates.base import GateInput
-from tests.gates import cases_desk, cases_engine, cases_quality, cases_speed
+from tests.gates import cases_desk, cases_engine, cases_product, cases_quality, cases_speed
 
 FOLDER = Path(__file__).resolve().parent
 CASES = {
     "pack": cases_desk.pack,
+    "product": cases_product.product,
     "resolved": cases_desk.resolved,
     "engaged": cases_engine.engaged,
     "perturbation": cases_engine.perturbation,
@@ -28,6 +29,7 @@ CASES = {
     "needle": cases_quality.needle,
     "kv-window": cases_quality.kv_window,
     "finish": cases_quality.finish,
+    "sensitivity": cases_product.sensitivity,
     "restore": cases_desk.restore,
 }
 

@@ -21,7 +21,7 @@ ALLOWED = ("runner.model", "runner.stats", "runner.gates", "runner.digest", "run
 
 def test_a_name_and_version_is_one_gate() -> None:
     names = [(gate.NAME, gate.VERSION) for gate in gates.all_gates()]
-    assert len(set(names)) == len(names) == 15
+    assert len(set(names)) == len(names) == 16
     assert gates.gate("speed", 1).NAME == "speed"
     for name, version in (("speed", 2), ("divination", 1)):
         with pytest.raises(InputError, match="unknown gate"):
@@ -59,7 +59,7 @@ def test_nothing_has_been_withdrawn_yet() -> None:
 
 def test_a_withdrawn_version_says_why(tmp_path: Path) -> None:
     listed = tmp_path / "withdrawn.yaml"
-    listed.write_text("- {gate: speed, version: 1, date: '2026-12-01', reason: counted events}\n")
+    listed.write_text("- {kind: gate, name: speed, version: 1, date: '2026-12-01', reason: counted events}\n")
     found = gates.withdrawal("speed", 1, listed)
     assert found is not None
     assert found.reason == "counted events"

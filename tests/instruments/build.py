@@ -34,13 +34,15 @@ def counters(launches: int, rank: int = 0, pid: int = 7, declines: int = 0) -> R
     return RankCounters(rank=rank, pid=pid, witness=(row,), candidate=(row,), declines=(refusals,) if declines else ())
 
 
-def metrics(tokens: int = 0, seconds: float = 0.0, preemptions: int = 0, hits: int = 0) -> str:
+def metrics(tokens: int = 0, seconds: float = 0.0, preemptions: int = 0, hits: int = 0, finished: int = 40) -> str:
     return (
         "# TYPE vllm:generation_tokens counter\n"
         f'vllm:generation_tokens_total{{engine="0"}} {tokens}.0\n'
         f'vllm:request_decode_time_seconds_sum{{engine="0"}} {seconds}\n'
         f'vllm:num_preemptions_total{{engine="0"}} {preemptions}.0\n'
         f'vllm:prefix_cache_hits_total{{engine="0"}} {hits}.0\n'
+        f'vllm:request_success_total{{engine="0",finished_reason="length"}} {finished}.0\n'
+        'vllm:request_success_total{engine="0",finished_reason="abort"} 3.0\n'
     )
 
 

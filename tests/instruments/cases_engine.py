@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from runner.model.evidence import Exchange
+from runner.model.evidence import Evidence, Exchange
 from tests.instruments.build import REFUSED, Case, counters, evidence, exchange, metrics, window
 from tests.instruments.cases_likelihood import forced
 from tests.instruments.cases_streams import texts
@@ -181,6 +181,29 @@ def parity() -> list[Case]:
         ("no-number_fail", one([case, case | {"relative_error": "NaN"}]), planned, "case 1 is malformed"),
         ("not-a-list_fail", one("passed"), planned, "lacks what"),
         ("nothing-run_fail", [evidence(planned)], planned, "lacks what"),
+    ]
+
+
+def product() -> list[Case]:
+    planned = window("product")
+    facts: dict[str, Any] = {
+        "digests": {"header": "a" * 64, "payload": "b" * 64},
+        "summary": {"tensors replaced": "72"},
+        "faults": [],
+        "provenance": "{}",
+    }
+
+    def lacks(name: str, value: object = None) -> list[Evidence]:
+        return [evidence(planned, facts={key: one for key, one in facts.items() if key != name} | {name: value})]
+
+    dropped = facts | {"faults": ["experts.0.gate_proj.weight is still there"]}
+    return [
+        ("whole_pass", [evidence(planned, facts=facts)], planned, None),
+        ("FL-38-nothing-was-dropped_pass", [evidence(planned, facts=dropped)], planned, None),
+        ("not-verified_fail", [evidence(planned)], planned, "lacks what"),
+        ("no-digests_fail", lacks("digests"), planned, "lacks what"),
+        ("no-summary_fail", lacks("summary", "72 tensors"), planned, "lacks what"),
+        ("faults-no-list_fail", lacks("faults", "none"), planned, "lacks what"),
     ]
 
 

@@ -19,7 +19,7 @@ def scored(name: str, logprobs: Sequence[float] = (-1.5, -0.25), **changes: Any)
         entries.append({"99": {"logprob": -0.1, "rank": 1}, str(token): {"logprob": value, "rank": 2}})
     choice = {"prompt_logprobs": changes.pop("entries", entries), "text": "x"}
     body = changes.pop("body", {"choices": [choice]})
-    return exchange(name, body, **changes)
+    return exchange(name, body, request={"prompt": [1, 2, 3], "prompt_logprobs": 0}, **changes)
 
 
 def ppl_prefill() -> list[Case]:
@@ -42,8 +42,15 @@ def ppl_prefill() -> list[Case]:
         ("own-token-missing_fail", one(scored("en-1"), foreign), planned, "position 1 has no logprob of its own"),
         ("logprob-is-text_fail", one(scored("en-1"), wordless), planned, "position 1 has no logprob"),
         ("position-missing_fail", one(scored("en-1"), hole), planned, "position 1 has no logprob"),
+        (
+            "case-28-stand-in-for-infinity_fail",
+            one(scored("en-1"), scored("ja-1", (-1.0, -9999.0))),
+            planned,
+            "ja-1: position 2 has logprob -9999.0",
+        ),
+        ("logprob-above-0_fail", one(scored("en-1"), scored("ja-1", (0.5, -1.0))), planned, "position 1 has logprob"),
         ("too-short_fail", one(scored("en-1"), scored("ja-1", (-1.0,))), planned, "of another length"),
-        ("not-returned_fail", one(scored("en-1"), scored("ja-1", entries="none")), planned, "are missing"),
+        ("case-28-ignored_fail", one(scored("en-1"), scored("ja-1", entries="none")), planned, "are missing"),
         (
             "FL-36-out-of-memory_fail",
             one(scored("en-1"), scored("ja-1", body={"error": "OOM"}, status=500)),
@@ -60,6 +67,7 @@ def ppl_prefill() -> list[Case]:
         ("body-is-text_fail", one(scored("en-1"), scored("ja-1", body="<html>")), planned, "<html>"),
         ("answer-with-500_fail", one(scored("en-1"), scored("ja-1", status=500)), planned, "ja-1: HTTP 500"),
         ("never-asked_fail", one(scored("en-1")), planned, "ja-1: never asked"),
+        ("no-finite-number_fail", one(scored("en-1"), scored("ja-1", (-1e300, -1.0))), planned, "no logarithm"),
         ("nothing-scored_fail", one(material={"texts": {}}), planned, "no document was scored"),
         (
             "warm-prefix-cache_fail",
@@ -75,7 +83,8 @@ def forced(name: str, logprobs: Sequence[float] = (-1.5, -0.25), **changes: Any)
     tops = changes.pop("tops", None)
     found = {"token_logprobs": list(logprobs), "top_logprobs": tops}
     choice = {"token_ids": changes.pop("ids", [2, 3]), "logprobs": changes.pop("found", found), "text": "x"}
-    return exchange(name, changes.pop("body", {"choices": [choice]}), **changes)
+    request = {"prompt": [1], "vllm_xargs": {"force_ids": [2, 3]}}
+    return exchange(name, changes.pop("body", {"choices": [choice]}), request=request, **changes)
 
 
 def ppl_decode() -> list[Case]:
@@ -97,6 +106,18 @@ def ppl_decode() -> list[Case]:
         ("logprobs-short_fail", one(forced("en-1"), forced("ja-1", (-1.0,))), planned, "token_logprobs are missing"),
         ("no-logprobs_fail", one(forced("en-1"), forced("ja-1", found={})), planned, "token_logprobs are missing"),
         (
+            "case-28-null_fail",
+            one(forced("en-1"), forced("ja-1", found={"token_logprobs": [None, -1.0]})),
+            planned,
+            "a token has no logprob",
+        ),
+        (
+            "case-28-stand-in-for-infinity_fail",
+            one(forced("en-1"), forced("ja-1", (-9999.0, -1.0))),
+            planned,
+            "position 1 has logprob -9999.0",
+        ),
+        (
             "preempted_fail",
             one(forced("en-1"), forced("ja-1"), metrics_after=metrics(100, 1.0, 4)),
             planned,
@@ -117,12 +138,13 @@ def kld() -> list[Case]:
     base = window("kld", id="kld-incumbent")
     flat, steep = {2: 0.5, 7: 0.25}, {3: 0.75, 7: 0.125}
     shifted = {2: 0.25, 7: 0.5}
+    drawn = {"positions": {"en-1": [0], "ja-1": [1]}}
 
     def reading(of: PlannedWindow, *pairs: Any, ids: Sequence[int] = (2, 3), **parts: Any) -> Evidence:
         exchanges = [
             forced(name, tops=found, ids=list(ids)) for name, found in zip(("en-1", "ja-1"), pairs, strict=False)
         ]
-        return evidence(of, exchanges, **({"material": texts("en-1", "ja-1")} | parts))
+        return evidence(of, exchanges, **({"material": texts("en-1", "ja-1") | drawn} | parts))
 
     same = tops(flat, steep)
     reference = reading(base, same, same)
@@ -137,7 +159,7 @@ def kld() -> list[Case]:
         ("other-reference_fail", [reading(own, same, same), reading(own, same, same)], own, "needs its reference"),
         (
             "other-material_fail",
-            [reading(own, same, same), reading(base, same, same, material=texts("en-1"))],
+            [reading(own, same, same), reading(base, same, same, material=texts("en-1") | drawn)],
             own,
             "other material",
         ),
@@ -155,6 +177,12 @@ def kld() -> list[Case]:
             own,
             "top logprobs are missing",
         ),
+        (
+            "a-position-without-tops_fail",
+            [reading(own, same, [same[0], None]), reference],
+            own,
+            "not named by token id",
+        ),
         ("named-by-text_fail", [reading(own, same, named), reference], own, "not named by token id"),
         (
             "reference-by-text_fail",
@@ -166,7 +194,7 @@ def kld() -> list[Case]:
         ("reference-never-asked_fail", [reading(own, same, same), reading(base, same)], own, "ja-1: never asked"),
         (
             "nothing-compared_fail",
-            [evidence(own, material={"texts": {}}), evidence(base, material={"texts": {}})],
+            [evidence(of, material={"texts": {}, "positions": {}}) for of in (own, base)],
             own,
             "no document",
         ),
@@ -186,8 +214,10 @@ def needle() -> list[Case]:
         "ja-90": {"language": "ja", "depth_percent": 90, "answer": "55555"},
     }
 
-    def answer(name: str, text: str, **changes: Any) -> Exchange:
-        body = {"choices": [{"text": text}], "usage": {"prompt_tokens": 1792}}
+    labelled = window("needle", arguments={"prompt_tokens": 1760})
+
+    def answer(name: str, text: str, length: int = 1792, **changes: Any) -> Exchange:
+        body = {"choices": [{"text": text}], "usage": {"prompt_tokens": length}}
         return exchange(name, changes.pop("body", body), **changes)
 
     def one(*exchanges: Exchange, **parts: Any) -> Any:
@@ -218,9 +248,81 @@ def needle() -> list[Case]:
         ),
         ("nothing-hidden_fail", one(material={"needles": {}}), planned, "no needle"),
         (
-            "no-usage_pass",
+            "no-usage_fail",
             one(answer("en-10", "01234", body={"choices": [{"text": "01234"}]}), answer("ja-90", "55555")),
+            planned,
+            "does not say how long",
+        ),
+        (
+            "case-32-inside-another-word_pass",
+            one(answer("en-10", "see b-01234 and 6.01234.3"), answer("ja-90", "55555")),
             planned,
             None,
         ),
+        (
+            "case-32-a-list-of-codes_pass",
+            one(answer("en-10", "01234, 55555, 90210"), answer("ja-90", "55555 (55555)")),
+            planned,
+            None,
+        ),
+        (
+            "case-32-the-digits-and-a-year_pass",
+            one(answer("en-10", "01234 in 2026"), answer("ja-90", "55555")),
+            planned,
+            None,
+        ),
+        (
+            "case-32-no-content_pass",
+            one(
+                answer("en-10", "", body={"choices": [{}], "usage": {"prompt_tokens": 1792}}),
+                answer("ja-90", ""),
+            ),
+            planned,
+            None,
+        ),
+        ("case-34-as-long-as-its-label_pass", one(answer("en-10", "01234"), answer("ja-90", "55555")), labelled, None),
+        (
+            "case-34-shorter-than-its-label_fail",
+            one(answer("en-10", "01234", 801), answer("ja-90", "55555")),
+            labelled,
+            "en-10: the prompt had 801 tokens, planned were 1760",
+        ),
+        (
+            "case-34-only-what-was-not-cached_fail",
+            one(answer("en-10", "01234"), answer("ja-90", "55555", 3)),
+            labelled,
+            "ja-90: the prompt had 3 tokens",
+        ),
+    ]
+
+
+def sensitivity() -> list[Case]:
+    planned = window("sensitivity")
+    facts: dict[str, Any] = {
+        "loss": {"en-1": "1.5", "ja-1": "2"},
+        "layers": {
+            "model.layers.3": {"loss": {"en-1": "1.51", "ja-1": "2"}, "kl": {"en-1": "0.01", "ja-1": "0.03"}},
+            "together": {"loss": {"en-1": "1.53", "ja-1": "1.99"}, "kl": {"en-1": "0.02", "ja-1": "0.04"}},
+        },
+    }
+
+    def one(**changes: Any) -> list[Evidence]:
+        return [evidence(planned, facts=facts | changes, material=texts("en-1", "ja-1"))]
+
+    def layers(**changes: Any) -> dict[str, Any]:
+        return {**facts["layers"], **changes}
+
+    hole = {"loss": {"en-1": "1.53"}, "kl": {"en-1": "0.02", "ja-1": "0.04"}}
+    endless = {"loss": {"en-1": "1.53", "ja-1": "nan"}, "kl": {"en-1": "0.02", "ja-1": "inf"}}
+    alone = {name: row for name, row in facts["layers"].items() if name != "together"}
+    return [
+        ("two-layers_pass", one(), planned, None),
+        ("better-on-a-document_pass", one(loss={"en-1": "1.6", "ja-1": "2.5"}), planned, None),
+        ("a-document-missing_fail", one(layers=layers(together=hole)), planned, "together: loss: ja-1 has no finite"),
+        ("no-finite-number_fail", one(layers=layers(together=endless)), planned, "together: KL: ja-1 has no finite"),
+        ("standing-pack-missing_fail", one(loss={"en-1": "1.5"}), planned, "standing pack: ja-1 has no finite"),
+        ("no-divergence_fail", one(layers=layers(together={"loss": facts["loss"]})), planned, "together: KL: en-1"),
+        ("row-is-text_fail", one(layers=layers(together="1.5")), planned, "together: loss: en-1"),
+        ("never-together_fail", one(layers=alone), planned, "together were never measured"),
+        ("nothing-measured_fail", one(layers=None), planned, "lacks what"),
     ]

@@ -43,8 +43,9 @@ def speed() -> list[Case]:
     def one(
         *exchanges: Exchange, of: PlannedWindow = planned, tokens: int = 6, seconds: float = 0.04, **parts: Any
     ) -> Any:
-        standard = {"material": texts(*names), "metrics_after": metrics(100 + tokens, 1.0 + seconds, 2)}
-        return [evidence(of, exchanges or [stream(name) for name in names], **(standard | parts))]
+        asked = exchanges or [stream(name) for name in names]
+        after = metrics(100 + tokens, 1.0 + seconds, 2, finished=40 + len(asked))
+        return [evidence(of, asked, **({"material": texts(*names), "metrics_after": after} | parts))]
 
     idle = counters(5).model_copy(update={"witness": (), "candidate": ()})
 
@@ -54,6 +55,19 @@ def speed() -> list[Case]:
             "counters_after": (counters(9, declines=after),),
         }
 
+    def coarse(per_event: int, tokens: int, **parts: Any) -> Any:
+        return one(*(stream(name, range(tokens), per_event=per_event) for name in names), tokens=2 * tokens, **parts)
+
+    def at_once(one_stream: Exchange) -> Exchange:
+        """Everything arrives in one instant."""
+        return one_stream.model_copy(update={"events": tuple((20 * MS, data) for _, data in one_stream.events)})
+
+    def announced(one_stream: Exchange) -> Exchange:
+        """The first event carries no token."""
+        hello = (10 * MS, json.dumps({"choices": [{"token_ids": [], "finish_reason": None}]}))
+        return one_stream.model_copy(update={"events": (hello, *one_stream.events)})
+
+    calm = metrics(106, 1.04, 2, finished=42)
     broken = stream("ja-1", extra=['{"error": {"message": "out of memory"}}'])
     return [
         ("two-languages_pass", one(), planned, None),
@@ -101,7 +115,24 @@ def speed() -> list[Case]:
             "reset",
         ),
         ("server-error_fail", one(stream("en-1"), stream("ja-1", status=500)), planned, "HTTP 500"),
-        ("no-usage_fail", one(stream("en-1"), stream("ja-1", usage=None), tokens=3), planned, "no usage"),
+        ("case-22-five-tokens-an-event_pass", coarse(5, 20), planned, None),
+        ("first-event-without-tokens_pass", one(announced(stream("en-1")), stream("ja-1")), planned, None),
+        ("all-in-one-instant_pass", one(at_once(stream("en-1")), stream("ja-1"), seconds=0.02), planned, None),
+        ("case-23-sixteen-tokens-an-event_pass", coarse(16, 32), planned, None),
+        ("case-23-bursts_fail", coarse(32, 64), planned, "64 tokens came in 2 events"),
+        (
+            "case-25-somebody-elses-requests_fail",
+            one(metrics_after=metrics(106, 1.04, 2, finished=45)),
+            planned,
+            "5 requests finished in the window, 2 are ours",
+        ),
+        (
+            "case-25-not-screened_fail",
+            one(metrics_after=calm.replace("request_success", "x")),
+            planned,
+            "other traffic cannot be ruled out",
+        ),
+        ("case-22-no-usage_fail", one(stream("en-1"), stream("ja-1", usage=None), tokens=3), planned, "no usage"),
         ("stopped-early_fail", one(stream("en-1"), stream("ja-1", reason="stop")), planned, "finished by 'stop'"),
         (
             "empty_fail",

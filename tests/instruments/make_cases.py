@@ -32,8 +32,10 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "perturbation": cases_engine.shift("perturbation"),
     "ppl-decode": cases_likelihood.ppl_decode,
     "ppl-prefill": cases_likelihood.ppl_prefill,
+    "product": cases_engine.product,
     "resolved": cases_engine.resolved,
     "restore": cases_engine.restore,
+    "sensitivity": cases_likelihood.sensitivity,
     "speed": cases_streams.speed,
     "watermark": cases_engine.shift("watermark"),
 }

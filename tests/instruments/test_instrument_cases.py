@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -17,8 +17,10 @@ import yaml
 from runner.errors import EvidenceError
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
-from serve.instruments import answers, base, engagement, likelihood, machine, metrics, registry, shift, streams
+from runner.model.sample import DivergenceMeasure
+from serve.instruments import answers, base, engagement, kld, likelihood, machine, metrics, registry, shift, streams
 from serve.instruments.base import Instrument
+from serve.instruments.extract import extract
 from tests.gates.mutants import broken, mutants_of
 
 FOLDER = Path(__file__).resolve().parent
@@ -49,6 +51,10 @@ class Case:
     window: PlannedWindow
     evidence: tuple[Evidence, ...]
     expected: dict[str, Any]
+
+    def extracted(self) -> Case:
+        """The same case with the committed extract of its evidence."""
+        return replace(self, evidence=tuple(extract(one) for one in self.evidence))
 
     def comes_out(self) -> bool:
         """Whether the instrument makes of it what it should."""
@@ -89,6 +95,27 @@ def test_case(name: str, case: Case) -> None:
     assert ending == ("fail" if "fault" in case.expected else "pass")
     if ending == "pass":
         assert case.expected["faults"] == case.expected["disturbed"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [(name, case) for name, case in ALL if name != "kld"],
+    ids=lambda part: getattr(part, "name", part),
+)
+def test_an_instrument_reads_the_same_from_the_committed_extract(name: str, case: Case) -> None:
+    assert case.extracted().comes_out()
+
+
+@pytest.mark.parametrize(
+    "case", [one for one in cases("kld") if one.name.endswith("_pass")], ids=lambda case: case.name
+)
+def test_the_divergence_of_drawn_positions_is_read_the_same_from_the_extract(case: Case) -> None:
+    measure = registry.instrument("kld", 1).reduce(case.evidence, case.window).measure
+    assert isinstance(measure, DivergenceMeasure)
+    for document in measure.documents:
+        positions = [each.position for each in document.drawn]
+        assert positions
+        assert kld.read_drawn(case.extracted().evidence, document.id, positions) == document.drawn
 
 
 @pytest.mark.parametrize("known", registry.all_instruments(), ids=lambda known: known.NAME)

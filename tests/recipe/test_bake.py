@@ -1,126 +1,456 @@
-"""Bake a checkpoint, take the pack apart again, and account for every error."""
+"""Bake and merge on a small generated pack: what is coded, what stays, what a kill leaves, what is refused."""
 
+from __future__ import annotations
+
+import itertools
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from carve_kernels.exl3 import quantise
 from carve_kernels.exl3.codebook import Codebook
+from carve_kernels.exl3.linear import dequantise
 from safetensors.numpy import load_file, save_file
 
-from recipe.mini import bake, dequantise, random_pack
-from recipe.mini.bake import Settings
-from recipe.pack import read_pack
+from recipe import bake, bake_layers, calibration, pack_write
+from recipe.bake_modules import PRESETS, resolve
+from recipe.headers import Entry, read_header
+from recipe.mini import random_pack
+from recipe.mini.dequantise import coded
+from recipe.pack import Pack, read_pack
+from recipe.product import Job
+from recipe.quantiser_exllamav3 import arguments_of
+from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
+from runner.model.order.bake import Bake, Calibration, PlantedFault, Rate
+from runner.paths import source_root
 
+ATTENTION = Bake(preset="glm4-moe-attention", rates=(Rate(modules="model.layers.*", bits=3),))
 SMALL: dict[str, Any] = {"hidden": 128, "intermediate": 128, "experts": 2, "topk": 1, "vocabulary": 300}
-SETTINGS = Settings(expert_bits=((2, 3),), mlp_bits=4, codebook=Codebook.MCG, seed=5)
+
+
+_CODED: dict[str, quantise.Quantised] = {}
+
+
+def code_once(weight: Any, bits: int, book: Codebook, seed: int, hessian: Any = None) -> quantise.Quantised:
+    """The native quantiser, asked once for the same module: most tests here are about the disk."""
+    key = f"{sha256_bytes(np.ascontiguousarray(weight).tobytes())} {bits} {seed}"
+    if key not in _CODED:
+        _CODED[key] = quantise.quantise_linear(weight, bits, book, seed, hessian)
+    return _CODED[key]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coding the same modules again costs nothing."""
+    monkeypatch.setitem(bake.QUANTISERS, "native", code_once)
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A float32 checkpoint of two layers and a draft layer."""
-    folder = tmp_path_factory.mktemp("checkpoint")
-    pack = random_pack.generate(folder / "pack", layers=2, draft_layers=1, **SMALL)
-    return dequantise.dequantise(pack, folder / "float")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack of two layers and a draft layer whose attention is plain."""
+    return random_pack.generate(tmp_path_factory.mktemp("standing") / "pack", layers=2, draft_layers=1, **SMALL)
+
+
+def job_of(standing: Path, folder: Path, recipe: Bake = ATTENTION) -> Job:
+    return Job(recipe=recipe, standing=standing, root=source_root(), product=folder / "product", work=folder / "work")
 
 
 @pytest.fixture(scope="module")
-def baked(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("baked") / "pack"
-    bake.bake(checkpoint, folder, SETTINGS)
-    return folder
+def baked(standing: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A finished bake."""
+    job = job_of(standing, tmp_path_factory.mktemp("baked"))
+    bake.make(job)
+    return job
 
 
-def test_every_module_has_the_bits_asked_for(baked: Path) -> None:
-    modules = read_pack(baked).modules
-    assert modules["model.layers.0.mlp.gate_proj"].bits == 4
-    assert modules["model.layers.2.mlp.experts.1.up_proj"].bits == 2
-    assert modules["model.layers.2.mlp.experts.1.down_proj"].bits == 3
-    assert modules["model.layers.1.mlp.shared_experts.up_proj"].bits == 4
-    assert len(modules) == 3 + 2 * 3 * 3
-    report = json.loads((baked / bake.REPORT).read_text())
-    assert {name: facts["bits"] for name, facts in report["modules"].items()} == {n: m.bits for n, m in modules.items()}
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def test_reported_error_is_that_of_the_weights(checkpoint: Path, baked: Path) -> None:
-    before = load_file(checkpoint / "model.safetensors")
-    after = dequantise.weights(read_pack(baked))
-    assert set(before) == set(after)
-    for name, facts in json.loads((baked / bake.REPORT).read_text())["modules"].items():
-        weight, restored = before[f"{name}.weight"], after[f"{name}.weight"]
-        error = ((restored - weight) ** 2).sum() / (weight**2).sum()
-        assert facts["relative_error"] == pytest.approx(error, rel=1e-3)
-        assert error < 1.2 * {2: 0.069, 3: 0.0177, 4: 0.0047}[facts["bits"]]
-    for name, weight in before.items():
-        if name.removesuffix(".weight") not in read_pack(baked).modules:
-            assert np.allclose(after[name], weight, rtol=1e-3, atol=1e-6)
+def test_named_linears_are_coded_and_all_else_is_the_same_bytes(standing: Path, baked: Job) -> None:
+    before, after = read_pack(standing), read_pack(baked.product)
+    names = {f"model.layers.{layer}.self_attn.{part}_proj" for layer in range(3) for part in "qkvo"}
+    assert set(after.modules) - set(before.modules) == names
+    assert {after.modules[name].bits for name in names} == {3}
+    assert not {f"{name}.weight" for name in names} & set(after.tensors)
+    for name in set(before.tensors) - {f"{name}.weight" for name in names}:
+        assert _bytes(after.tensors[name]) == _bytes(before.tensors[name])
+    config = json.loads((baked.product / "config.json").read_bytes())
+    index = json.loads((baked.product / "model.safetensors.index.json").read_bytes())
+    assert set(config["quantization_config"]["tensor_storage"]) == set(after.modules)
+    assert index["metadata"]["total_size"] == sum(entry.nbytes for entry in after.tensors.values())
+    product = bake.make(baked)
+    assert bake.verify(baked, product).faults == ()
+    assert product.summary["modules"] == "12" and "K=3 error of weights" in product.summary
 
 
-def test_nothing_is_left_beside_the_pack(baked: Path) -> None:
-    assert [path.name for path in baked.parent.iterdir()] == ["pack"]
-    assert not list(baked.glob(".*"))
+def _bytes(entry: Entry) -> bytes:
+    return entry.file.read_bytes()[entry.start : entry.stop]
 
 
-def test_interrupted_bake_goes_on_and_gives_the_same_bytes(
-    checkpoint: Path, baked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_estimate_tells_modules_and_bytes_and_writes_nothing(standing: Path, tmp_path: Path) -> None:
+    job = job_of(standing, tmp_path / "none")
+    counts = bake.estimate(job).counts
+    weights = 3 * (256 * 128 + 2 * 128 * 128 + 128 * 256)
+    assert counts["modules at K=3"] == "12"
+    assert counts["bytes of weights before"] == str(2 * weights)
+    assert counts["bytes of codes after"] == str(weights * 3 // 8)
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_same_bake_gives_the_same_bytes(
+    standing: Path, baked: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = bake._bake_layer, iter(range(3))
-
-    def stop_at_third(*arguments: Any) -> Any:
-        if next(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    monkeypatch.setattr(bake, "_bake_layer", stop_at_third)
-    with pytest.raises(KeyboardInterrupt):
-        bake.bake(checkpoint, tmp_path / "pack", SETTINGS)
-    assert not (tmp_path / "pack").exists()
-    finished = {file.name: file.stat().st_mtime_ns for file in (tmp_path / ".pack.partial").glob("*.safetensors")}
-    assert len(finished) == 2
-    monkeypatch.undo()
-    bake.bake(checkpoint, tmp_path / "pack", SETTINGS)
-    assert all((tmp_path / "pack" / name).stat().st_mtime_ns == time for name, time in finished.items())
-    assert sorted(f.name for f in (tmp_path / "pack").iterdir()) == sorted(f.name for f in baked.iterdir())
-    for file in baked.iterdir():
-        assert (tmp_path / "pack" / file.name).read_bytes() == file.read_bytes()
+    monkeypatch.setitem(bake.QUANTISERS, "native", quantise.quantise_linear)
+    again = job_of(standing, tmp_path)
+    assert bake.make(again).digests == bake.make(baked).digests
+    assert contents(again.product) == contents(baked.product)
 
 
-def test_other_settings_do_not_resume(checkpoint: Path, tmp_path: Path) -> None:
-    partial = tmp_path / ".pack.partial"
-    partial.mkdir()
-    (partial / "model-00001-of-00004.safetensors").write_bytes(b"left over")
-    bake.bake(checkpoint, tmp_path / "pack", Settings(expert_bits=((1, 1),), mlp_bits=1))
-    assert set(read_pack(tmp_path / "pack").census()) == {1}
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (ATTENTION.model_copy(update={"count": 790}), "another number of modules"),
+        (ATTENTION.model_copy(update={"modules": ("model.layers.*.no_such",)}), "names no module"),
+        (ATTENTION.model_copy(update={"rates": (Rate(modules="model.layers.0.*", bits=3),)}), "has no rate"),
+        (
+            ATTENTION.model_copy(update={"rates": (*ATTENTION.rates, Rate(modules="*.k_proj", bits=4))}),
+            "one served module need one K",
+        ),
+        (ATTENTION.model_copy(update={"preset": None, "modules": ("model.norm",)}), "cannot be coded"),
+        (ATTENTION.model_copy(update={"planted_fault": PlantedFault(module="nothing", factor="2")}), "names no module"),
+    ],
+)  # fmt: skip
+def test_an_order_that_does_not_fit_is_refused(standing: Path, tmp_path: Path, recipe: Bake, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        bake.make(job_of(standing, tmp_path, recipe))
+    assert not (tmp_path / "product").exists()
 
 
-def test_hessians_lower_the_output_error(checkpoint: Path, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    inputs = rng.standard_normal((512, 128)) * np.exp(-np.arange(128) / 20)
-    name = "model.layers.1.mlp.experts.0.up_proj"
-    report = bake.bake(checkpoint, tmp_path / "pack", SETTINGS, {name: inputs.T @ inputs / 512})
-    assert report["modules"][name]["output_error"] < 0.5 * report["modules"][name]["relative_error"]
-    assert report["calibration"] is not None
+def test_a_planted_fault_is_found(standing: Path, tmp_path: Path) -> None:
+    """The scales of one module are wrong: the bake noted another error than the pack has."""
+    fault = PlantedFault(module="model.layers.1.self_attn.q_proj", factor="1.5")
+    job = job_of(standing, tmp_path, ATTENTION.model_copy(update={"planted_fault": fault}))
+    (found,) = bake.verify(job, bake.make(job)).faults
+    assert found.startswith("model.layers.1.self_attn.q_proj differs from its weight by 0.2")
 
 
-def test_refuses_what_it_cannot_do_well(checkpoint: Path, tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    with pytest.raises(StateError, match="exists already"):
-        bake.bake(checkpoint, tmp_path / "taken", Settings(expert_bits=((1, 1),), mlp_bits=1))
-    tensors = load_file(checkpoint / "model.safetensors")
-    poor = tmp_path / "poor"
-    poor.mkdir()
-    (poor / "config.json").write_bytes((checkpoint / "config.json").read_bytes())
-    save_file({n: t for n, t in tensors.items() if "layers.1.mlp.experts.1.up" not in n}, poor / "model.safetensors")
-    with pytest.raises(InputError, match="lacks weights"):
-        bake.bake(poor, tmp_path / "out", SETTINGS)
-    tensors["model.norm.weight"][3] = 1e6
-    save_file(tensors, poor / "model.safetensors")
-    with pytest.raises(InputError, match="value out of range"):
-        bake.bake(poor, tmp_path / "out", SETTINGS)
+def rewrite(folder: Path, file: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change one weight file and let index and configuration follow, as a careful wrong tool would."""
+    tensors = load_file(folder / file)
+    change(tensors)
+    save_file(tensors, folder / file, {"format": "pt"})
+    headers = {path.name: read_header(path).entries for path in sorted(folder.glob("*.safetensors"))}
+    pack_write.write_index(folder, {name: {e.name: e.nbytes for e in entries} for name, entries in headers.items()})
+    config = json.loads((folder / "config.json").read_bytes())
+    shapes = ((e.name, e.shape) for entries in headers.values() for e in entries)
+    pack_write.write_json(
+        folder / "config.json", config | {"quantization_config": pack_write.quantization_config(shapes)}
+    )
 
 
-@pytest.mark.parametrize(("text", "bits"), [("2", ((2, 2),)), ("2,3", ((2, 2), (3, 3))), ("2/3,4", ((2, 3), (4, 4)))])
-def test_bits_on_the_command_line(text: str, bits: tuple[tuple[int, int], ...]) -> None:
-    assert bake.expert_bits(text) == bits
+def other_bits(tensors: dict[str, Any]) -> None:
+    name = "model.layers.0.self_attn.q_proj"
+    coded = quantise.quantise_linear(np.ones((128, 256)), 2, Codebook.MCG, 0).linear
+    tensors[f"{name}.trellis"] = coded.trellis.view(np.int16)
+
+
+FAULTY: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "nothing was dropped": (
+        lambda t: t.update({"model.layers.0.self_attn.q_proj.weight": np.zeros((256, 128), np.float16)}),
+        "q_proj.weight should have gone",
+    ),
+    "a kept tensor changed": (
+        lambda t: t.update({"model.layers.0.input_layernorm.weight": np.full(128, 2, np.float16)}),
+        "input_layernorm.weight is not the base's",
+    ),
+    "a kept tensor changed its type": (
+        lambda t: t.update({"model.layers.0.input_layernorm.weight": np.ones(128, np.float32)}),
+        "input_layernorm.weight is not the base's",
+    ),
+    "an ignored module was packed": (
+        lambda t: t.update({"model.layers.0.extra.weight_packed": np.zeros(4, np.int32)}),
+        "weight_packed is not of this bake",
+    ),
+    "a kept tensor is missing": (
+        lambda t: t.pop("model.layers.0.input_layernorm.weight"),
+        "layernorm.weight is missing",
+    ),
+    "other bits than ordered": (other_bits, "q_proj has 2 bits, the order says 3"),
+}
+"""FL-38, FL-39, field cases 10 and 11: a pack that loads and is not what was asked for."""
+
+
+@pytest.mark.parametrize("case", FAULTY)
+def test_a_product_that_is_not_what_was_asked(standing: Path, baked: Job, tmp_path: Path, case: str) -> None:
+    product = bake.make(baked)
+    job = job_of(standing, tmp_path)
+    shutil.copytree(baked.product, job.product)
+    file = read_pack(baked.product).tensors["model.layers.0.self_attn.q_proj.trellis"].file.name
+    change, message = FAULTY[case]
+    rewrite(job.product, file, change)
+    found = bake.verify(job, product)
+    assert any(message in fault for fault in found.faults), found.faults
+    assert found.digests != product.digests
+
+
+def test_a_stamp_that_the_tensors_contradict_is_a_fault(standing: Path, baked: Job, tmp_path: Path) -> None:
+    """FL-39: the configuration says 4 bits, the tensors say 3."""
+    job = job_of(standing, tmp_path)
+    shutil.copytree(baked.product, job.product)
+    config = json.loads((job.product / "config.json").read_bytes())
+    config["quantization_config"]["tensor_storage"]["model.layers.0.self_attn.q_proj"]["bits_per_weight"] = 4
+    pack_write.write_json(job.product / "config.json", config)
+    (found,) = bake.verify(job, bake.make(baked)).faults
+    assert "disagree on a module's bits" in found and "expected 3, found 4" in found
+
+
+def test_resume_refuses_other_arguments_inputs_and_code(
+    standing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FL-39 and the campaign's open point: the version of the code belongs to what a resume compares."""
+    job = job_of(standing, tmp_path)
+    with monkeypatch.context() as context:
+        context.setattr(bake_layers, "errors_of", _stop)
+        with pytest.raises(KeyboardInterrupt):
+            bake.make(job)
+    other = replace(job, recipe=ATTENTION.model_copy(update={"seed": 1}))
+    with pytest.raises(StateError, match="changed since this bake began") as caught:
+        bake.make(other)
+    assert caught.value.found == "changed: arguments"
+    with monkeypatch.context() as context:
+        context.setattr(bake, "_CODE", bake._CODE[1:])
+        with pytest.raises(StateError) as caught:
+            bake.make(job)
+        assert caught.value.found == "changed: code"
+    bake.make(job)
+    with pytest.raises(StateError, match="another product lies"):
+        bake.make(other)
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+class Killed(BaseException):
+    """Stands for the end of the process at one system call."""
+
+
+def killing(monkeypatch: pytest.MonkeyPatch, point: int, error: Callable[[], BaseException]) -> Callable[[], int]:
+    """End the work at call ``point`` of whatever changes the disk; gives a count of the calls so far."""
+    calls = itertools.count()
+    seen = [0]
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            seen[0] = next(calls)
+            if seen[0] == point:
+                raise error()
+            return real(*arguments, **options)
+
+        return call
+
+    for holder, name in (
+        (Path, "replace"), (Path, "mkdir"), (Path, "unlink"), (Path, "write_text"), (Path, "chmod"),
+        (pack_write, "save_file"), (shutil, "copyfile"), (os, "fsync"),
+    ):  # fmt: skip
+        monkeypatch.setattr(holder, name, counted(getattr(holder, name)))
+    return lambda: seen[0]
+
+
+def test_killed_at_every_point_the_product_is_absent_or_complete(
+    standing: Path, baked: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, inputs = contents(baked.product), contents(standing)
+    points = 0
+    for point in range(400):
+        job = job_of(standing, tmp_path / str(point))
+        with monkeypatch.context() as context:
+            reached = killing(context, point, Killed)
+            try:
+                bake.make(job)
+            except Killed:
+                points += 1
+            done = reached() < point
+        if job.product.exists():
+            assert contents(job.product) == wanted
+        if point % 7 == 0 or done:
+            bake.make(job)
+            assert contents(job.product) == wanted
+            assert {path.name for path in job.product.parent.iterdir()} == {"product", "work"}
+        shutil.rmtree(job.product.parent, ignore_errors=True)
+        if done:
+            break
+    assert points > 60
+    assert contents(standing) == inputs
+
+
+@pytest.mark.parametrize("point", [3, 17, 40, 58])
+def test_a_full_disk_and_a_read_only_folder_are_named(
+    standing: Path, baked: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: int
+) -> None:
+    for number, text in ((28, "No space left on device"), (30, "Read-only file system")):
+        job = job_of(standing, tmp_path / str(number))
+        with monkeypatch.context() as context:
+            killing(context, point, lambda number=number, text=text: OSError(number, text))  # type: ignore[misc]
+            with pytest.raises(StateError) as caught:
+                bake.make(job)
+            assert caught.value.found == text and "--resume" in caught.value.next_step
+        assert not job.product.exists()
+        bake.make(job)
+        assert contents(job.product) == contents(baked.product)
+
+
+def test_killed_for_real_and_resumed(standing: Path, baked: Job, tmp_path: Path) -> None:
+    """Eight processes ended by SIGKILL at different times, each going on where the one before was."""
+    code = (
+        "import sys; from pathlib import Path; from tests.recipe.test_bake import job_of; from recipe import bake;"
+        "print('begun', flush=True); bake.make(job_of(Path(sys.argv[1]), Path(sys.argv[2])))"
+    )
+    command = [sys.executable, "-c", code, str(standing), str(tmp_path)]
+    for attempt in range(8):
+        process = subprocess.Popen(command, cwd=source_root(), stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.03 * attempt)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        if (tmp_path / "product").exists():
+            break
+    job = job_of(standing, tmp_path)
+    bake.make(job)
+    assert contents(job.product) == contents(baked.product)
+
+
+def entries(shapes: dict[str, tuple[int, ...]], dtype: str = "BF16") -> dict[str, Entry]:
+    """Tensors as headers would describe them, without bytes."""
+    return {
+        f"{name}.weight": Entry(f"{name}.weight", dtype, shape, Path("source"), 0, 0) for name, shape in shapes.items()
+    }
+
+
+def deepseek() -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the dense linears of all 43 layers, and neighbours that stay."""
+    found: dict[str, tuple[int, ...]] = {"head": (129280, 4096)}
+    for layer in range(43):
+        prefix = f"layers.{layer}"
+        found |= {f"{prefix}.attn.wq_a": (1024, 4096), f"{prefix}.attn.wkv": (512, 4096)}
+        found |= {f"{prefix}.attn.wq_b": (32768, 1024), f"{prefix}.attn.wo_a": (8192, 4096)}
+        found |= {f"{prefix}.attn.wo_b": (4096, 8192), f"{prefix}.ffn.gate": (256, 4096)}
+        found |= {f"{prefix}.ffn.shared_experts.{part}": (2048, 4096) for part in ("w1", "w3")}
+        found[f"{prefix}.ffn.shared_experts.w2"] = (4096, 2048)
+        if layer >= 2:
+            found |= {f"{prefix}.attn.compressor.{part}": (1024, 4096) for part in ("wkv", "wgate")}
+        if layer >= 2 and layer % 2 == 0:
+            found |= {f"{prefix}.attn.indexer.compressor.{part}": (256, 4096) for part in ("wkv", "wgate")}
+            found |= {f"{prefix}.attn.indexer.wq_b": (8192, 1024), f"{prefix}.attn.indexer.weights_proj": (64, 4096)}
+    return found | {"mtp.0.attn.wq_a": (1024, 4096)}
+
+
+DEEPSEEK = Bake(preset="deepseek-v4-dense", prefix="layers", count=790, rates=(Rate(modules="layers.*", bits=6),))
+
+
+def test_the_campaigns_dense_list_is_790_linears() -> None:
+    targets = resolve(DEEPSEEK, entries(deepseek()))
+    layers = [sum(target.name.startswith(f"layers.{layer}.") for target in targets) for layer in range(43)]
+    assert layers == [15, 15] + [20, 17] * 20 + [20]
+    assert [target.name for target in targets if target.name.startswith("layers.5.attn.wo_a")] == [
+        f"layers.5.attn.wo_a.slice.{rank}" for rank in range(8)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "group"),
+    [("layers.7.attn.wo_a", ""), ("layers.7.attn.compressor.wgate", "layers.7.attn.compressor.fused_wkv_wgate"),
+     ("layers.6.attn.indexer.compressor.wkv", "fused_wkv_wgate"), ("layers.0.attn.wq_a", "fused_wqa_wkv")],
+)  # fmt: skip
+def test_fused_parts_and_slices_have_one_k(pattern: str, group: str) -> None:
+    recipe = DEEPSEEK.model_copy(update={"rates": (*DEEPSEEK.rates, Rate(modules=pattern, bits=4))})
+    if not group:
+        assert {t.bits for t in resolve(recipe, entries(deepseek())) if t.weight == f"{pattern}.weight"} == {4}
+        return
+    with pytest.raises(InputError, match="one served module need one K") as caught:
+        resolve(recipe, entries(deepseek()))
+    assert group in caught.value.where
+
+
+def test_a_source_in_float8_is_not_read_as_plain() -> None:
+    with pytest.raises(InputError, match="cannot be coded") as caught:
+        resolve(DEEPSEEK, entries(deepseek(), "F8_E4M3"))
+    assert "dequantise the source first" in caught.value.next_step
+
+
+def test_slices_are_the_rows_of_the_whole(tmp_path: Path) -> None:
+    """Each slice of wo_a is coded from its own rows, and the whole weight goes."""
+    weight = np.random.default_rng(0).standard_normal((1024, 128)).astype(np.float16)
+    folder = tmp_path / "pack"
+    random_pack.generate(folder, layers=1, **SMALL)
+    file = read_pack(folder).tensors["model.layers.0.self_attn.q_proj.weight"].file.name
+    rewrite(folder, file, lambda tensors: tensors.update({"model.layers.0.attn.wo_a.weight": weight}))
+    recipe = Bake(preset="deepseek-v4-dense", rates=(Rate(modules="*", bits=4),), count=8)
+    job = job_of(folder, tmp_path, recipe)
+    assert bake.verify(job, bake.make(job)).faults == ()
+    pack: Pack = read_pack(job.product)
+    for rank in (0, 7):
+        name = f"model.layers.0.attn.wo_a.slice.{rank}"
+        assert (pack.modules[name].in_features, pack.modules[name].out_features) == (128, 128)
+        error = dequantise(coded(pack, name)) - weight[128 * rank : 128 * rank + 128].T
+        assert (error**2).mean() < 0.01
+    assert "model.layers.0.attn.wo_a.weight" not in pack.tensors
+
+
+def test_calibration_text_may_not_be_measured_on() -> None:
+    """Field case 31: a shared passage at any offset, or the whole document, or the other letters and blanks."""
+    held = [
+        {
+            "id": "a",
+            "text": "x" * 5
+            + "The quick brown fox jumps over the lazy dog, and then it sleeps until the next morning comes.",
+        }
+    ]
+    passage = held[0]["text"][5:95]
+    for text in (passage, f"{'y' * 13}{passage.upper()}", passage.replace(" ", "\n  ")):
+        with pytest.raises(InputError, match="measured on"):
+            calibration.refuse_overlap([{"id": "b", "text": text}], held)
+    with pytest.raises(InputError, match="measured on"):
+        calibration.refuse_overlap([{"id": "a", "text": "other"}], held)
+    calibration.refuse_overlap([{"id": "b", "text": passage[:50]}], held)
+
+
+def test_the_committed_calibration_text_is_clean() -> None:
+    documents = calibration.read_texts(source_root() / "recipe/mini/calibration.jsonl")
+    assert len(documents) == 36
+    calibration.refuse_overlap(documents, [d for file in calibration._held_out() for d in calibration.read_texts(file)])
+
+
+def test_calibration_needs_a_model_that_can_run_here(standing: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(standing, other)
+    config = json.loads((other / "config.json").read_bytes())
+    pack_write.write_json(other / "config.json", config | {"model_type": "deepseek_v4"})
+    wish = Calibration(texts="recipe/mini/calibration.jsonl", documents=3)
+    with pytest.raises(InputError, match="no forward for this architecture"):
+        bake.make(job_of(other, tmp_path, ATTENTION.model_copy(update={"calibration": wish})))
+
+
+def test_exllamav3_is_asked_for_what_the_order_says() -> None:
+    found = arguments_of(6, Codebook.MCG, 1 << 40, "cuda:0")
+    assert (found["K"], found["mcg"], found["devices"]) == (6, True, ["cuda:0"]) and found["seed"] < 1 << 31
+    with pytest.raises(InputError, match="marked codebook"):
+        arguments_of(6, Codebook.DEFAULT, 0, "cuda:0")
+
+
+def test_presets_name_each_linear_once() -> None:
+    for linears in PRESETS.values():
+        assert len({linear.name for linear in linears}) == len(linears)

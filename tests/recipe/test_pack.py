@@ -1,6 +1,7 @@
 """Headers, closure and census of a pack: every kind of damage has its own name."""
 
 import json
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -152,13 +153,21 @@ def _edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def _resave(pack: Path, change: Callable[[dict[str, np.ndarray]], object]) -> None:
     tensors = load_file(pack / SHARD)
+    before = sum(array.nbytes for array in tensors.values())
     change(tensors)
     save_file(tensors, pack / SHARD)
+    more = sum(array.nbytes for array in tensors.values()) - before
+    _edit(pack / INDEX, lambda index: index["metadata"].update(total_size=index["metadata"]["total_size"] + more))
 
 
 def _forget(pack: Path, name: str) -> None:
     _edit(pack / INDEX, lambda index: index["weight_map"].pop(name))
     _resave(pack, lambda tensors: tensors.pop(name))
+
+
+def _two_sets_without_index(pack: Path) -> None:
+    shutil.copyfile(pack / SHARD, pack / "model-00004-of-00003.safetensors")
+    (pack / INDEX).unlink()
 
 
 EXPERT = "model.layers.1.mlp.experts.0.up_proj"
@@ -173,8 +182,25 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], Fault, str]] = {
         INDEX,
     ),
     "index forgets": (lambda p: _edit(p / INDEX, lambda i: i["weight_map"].pop(f"{EXPERT}.suh")), Fault.INDEX, INDEX),
-    "tensor twice": (
-        lambda p: shutil.copyfile(p / SHARD, p / "model-00004-of-00003.safetensors"),
+    "a stale set beside the indexed one": (
+        lambda p: shutil.copyfile(p / SHARD, p / "model-00001-of-00002.safetensors"),
+        Fault.AMBIGUOUS,
+        "model-00001-of-00002",
+    ),
+    "two whole sets and no index": (
+        _two_sets_without_index,
+        Fault.AMBIGUOUS,
+        "pack",
+    ),
+    "index writer forgot the draft file": (
+        lambda p: save_file({"mtp.fc.weight": np.ones(4, np.float16)}, p / "model-mtp-of-00003.safetensors"),
+        Fault.INDEX,
+        "model-mtp-of-00003",
+    ),
+    "total size counts the files": (
+        lambda p: _edit(
+            p / INDEX, lambda i: i["metadata"].update(total_size=sum(f.stat().st_size for f in p.iterdir()))
+        ),
         Fault.INDEX,
         INDEX,
     ),
@@ -210,6 +236,43 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], Fault, str]] = {
         Fault.CONFIGURATION,
         EXPERT,
     ),
+    "configuration lies about a codebook": (
+        lambda p: _edit(
+            p / "config.json",
+            lambda c: c["quantization_config"]["tensor_storage"][EXPERT].update(codebook="mul1"),
+        ),
+        Fault.CONFIGURATION,
+        EXPERT,
+    ),
+    "packed but not declared": (
+        lambda p: _edit(p / "config.json", lambda c: c["quantization_config"]["tensor_storage"].pop(EXPERT)),
+        Fault.CONFIGURATION,
+        EXPERT,
+    ),
+    "declared but not packed": (
+        lambda p: _edit(
+            p / "config.json",
+            lambda c: c["quantization_config"]["tensor_storage"].update(
+                {"model.layers.1.self_attn.q_proj": {"quant_format": "exl3", "bits_per_weight": 4}}
+            ),
+        ),
+        Fault.CONFIGURATION,
+        "q_proj",
+    ),
+    "the mean is another": (
+        lambda p: _edit(p / "config.json", lambda c: c["quantization_config"].update(bits=4)),
+        Fault.CONFIGURATION,
+        "config.json",
+    ),
+    "a block of its own that lies": (
+        lambda p: (p / "quantization_config.json").write_text(
+            json.dumps(
+                {"tensor_storage": {EXPERT: {"stored_tensors": {f"{EXPERT}.trellis": {"shape": [16, 32, 112]}}}}}
+            )
+        ),
+        Fault.CONFIGURATION,
+        f"{EXPERT}.trellis",
+    ),
 }
 
 
@@ -222,6 +285,47 @@ def test_damage_is_named(name: str, pack: Path) -> None:
     assert where in faults[0].where
     with pytest.raises(PackError):
         read_pack(pack)
+
+
+def test_a_configuration_of_four_bits_over_seven_is_told_by_layer(tmp_path: Path) -> None:
+    folder = random_pack.generate(tmp_path / "pack", experts=1, topk=1, expert_bits=((7, 7),), mlp_bits=7)
+    _edit(folder / "config.json", lambda c: c.update(quantization_config={"quant_method": "exl3", "bits": 4}))
+    _, faults = inspect(folder)
+    assert [error.found for error in faults] == ["4"]
+    assert faults[0].expected.startswith("7.0000 (model.layers.0: K=7; model.layers.1: K=7")
+
+
+def test_layers_are_counted_from_headers(original: Path) -> None:
+    layers = read_pack(original).layers()
+    assert list(layers) == ["outside the layers", "model.layers.0", "model.layers.1"]
+    matrix = 256 * 512
+    assert layers["model.layers.1"].bits == {2: 4 * matrix, 3: 2 * matrix, 4: 3 * matrix}
+    assert layers["model.layers.1"].codebooks == {"mcg"}
+    assert layers["outside the layers"].formats == {"F16": (2 * 2048 + 1) * 256 * 2}
+    assert sum(layer.nbytes for layer in layers.values()) == _total(original)
+
+
+def _total(pack: Path) -> int:
+    return int(json.loads((pack / INDEX).read_text())["metadata"]["total_size"])
+
+
+def test_a_pointer_tells_the_size_it_promises(pack: Path) -> None:
+    (pack / SHARD).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 8589934592\n")
+    with pytest.raises(PackError, match="8589934592 bytes") as caught:
+        read_header(pack / SHARD)
+    assert caught.value.fault is Fault.LFS_POINTER
+
+
+def test_digests_are_noted_file_by_file(pack: Path, tmp_path: Path) -> None:
+    found, kept = read_pack(pack), tmp_path / "digests.json"
+    whole = found.payload_digest()
+    assert found.payload_digest(kept) == whole
+    noted = json.loads(kept.read_text())
+    noted[SHARD]["digest"] = "0" * 64
+    kept.write_text(json.dumps(noted))
+    assert found.payload_digest(kept) != whole, "what is noted is not read again"
+    os.utime(pack / SHARD)
+    assert found.payload_digest(kept) == whole, "a file that changed is"
 
 
 def test_link_inside_is_allowed(pack: Path) -> None:

@@ -14,7 +14,7 @@ from runner.attest.trust import Role, Trust, load_trust, repository_file, signer
 from runner.digest import canonical_json, sha256_bytes, sha256_json
 from runner.draw import Draw, commitment
 from runner.gates.base import GateInput, GateParameters
-from runner.model.boot import BootRecord, Label, RankIdentity
+from runner.model.boot import BootRecord, Label, RankIdentity, Sandbox
 from runner.model.evidence import CounterRow, Evidence, RankCounters
 from runner.model.plan import Expectation, Plan, PlannedBoot, PlannedGate, PlannedWindow
 from runner.model.run import Cost, Intent, RunRecord, SelfTest
@@ -129,8 +129,16 @@ def make_plan(*, order: str, order_text: str, seat: str, margin_percent: str, pa
         order_digest=digest_of(order_text),
         seat=seat,
         seat_digest=digest_of(seat),
-        subjects={"pack.header": digest_of("header"), "pack.payload": digest_of("payload")},
-        instruments={"rate@1": digest_of("instrument")},
+        subjects={
+            "engine.record": digest_of("engine"),
+            "library.incumbent": digest_of("incumbent"),
+            "library.lna2": digest_of("lna2"),
+            "pack.header": digest_of("header"),
+            "pack.payload": digest_of("payload"),
+            "tree.plugin": digest_of("plugin"),
+            "tree.witness": digest_of("witness"),
+        },
+        instruments={"gate/speed@1": digest_of("gate"), "instrument/rate@1": digest_of("instrument")},
         variants={"incumbent": "incumbent", "candidate": "lna2"},
         pairing="block",
         pairs=pairs,
@@ -173,7 +181,8 @@ def _boot(label: Label, started: datetime, ranks: int) -> BootRecord:
         kv_tokens=8192,
         canary=True,
         ended="stopped",
-        seconds=80,
+        sandbox=Sandbox(tool="bubblewrap", version="0.8.0", network="own"),
+        seconds=68,
     )
 
 
@@ -250,8 +259,8 @@ def make_run(  # a whole run in one place reads best
         verdicts=(verdict,),
         self_tests=(SelfTest(gate="speed", version=1, case="equal_arms_fail", status=Status.FAIL),),
         subjects={**plan.subjects, "library.lna2": digest_of("lna2")},
-        environment={"machine": "two cores", "sandbox": "none"},
-        costs=(Cost(what="boot shared-1", seconds=20), Cost(what="gate speed", seconds=48)),
+        environment={"machine": "two cores"},
+        costs=(Cost(what="gate speed", seconds=48), Cost(what="boot shared-1", seconds=20)),
         evidence={name: sha256_bytes(data) for name, data in files.items()},
     )
     return Run(record, files)

@@ -27,6 +27,9 @@ from tests.runner.records import START, Run, announce, digest_of, instant, make_
 pytestmark = pytest.mark.usefixtures("rate_gate")
 
 
+R1 = "[r1](../reports/mini-lna2/r1/report.md)"
+
+
 def at(hours: float) -> str:
     """Some hours after the first run began."""
     return instant(START + timedelta(hours=hours))
@@ -53,7 +56,7 @@ def desk(workspace: Path, key: PrivateKey, hours: float = 1) -> Desk:
 
 def test_a_report_is_pending_until_a_person_adopts(published: Path, demo_adopter: PrivateKey) -> None:
     before = text_of(published)
-    assert "| mini-lna2 | r1 | cpu-mini (cpu) | PASS |" in section(before, "Pending")
+    assert f"| mini-lna2 | {R1} | cpu-mini (cpu) | PASS |" in section(before, "Pending")
     assert "r1" not in section(before, "Standing")
     decide.adopt(desk(published, demo_adopter), "r1", "twice as fast and as good")
     after = text_of(published)
@@ -65,6 +68,9 @@ def test_a_report_is_pending_until_a_person_adopts(published: Path, demo_adopter
         "| speed | PASS | ratio | 2.0",
         "8192 KV tokens",
         "float32",
+        "```sh\nvllm serve PACK \\\n  --max-model-len 2048 \\\n  --tensor-parallel-size 2\n",
+        "| speed |  | decode rate, candidate (lna2), median of 12 blocks | 20.5",
+        "Assurance: self-attested",
     ):
         assert part in standing
     assert "| 1 | speed-q5-b" in standing
@@ -114,9 +120,10 @@ def test_a_revoked_adoption_takes_exactly_its_lines(
         before, _, rest = text.partition("As of ")
         return before + rest.partition("\n")[2].partition("## Ledger heads")[0]
 
-    lines = "### mini-other" + body(with_it).split("### mini-other")[1].split("### mini-lna2")[0]
-    assert "Run r2" in lines
-    assert body(after) == body(with_it).replace(lines, "")
+    own = "### mini-other" + body(with_it).split("### mini-other")[1].split("### mini-lna2")[0]
+    assert "Run [r2]" in own
+    kept = [line for line in body(with_it).replace(own, "").splitlines() if "reports/mini-other/r2/" not in line]
+    assert body(after).splitlines() == kept
     assert section(after, "Standing") == section(without, "Standing")
     assert "r2" not in section(after, "Pending")
 
@@ -128,9 +135,9 @@ def test_a_newer_adoption_of_the_same_order_stands_and_the_older_is_history(
     decide.adopt(desk(published, demo_adopter, 2), "r1", "good")
     decide.adopt(desk(published, demo_adopter, 3), "r2", "better")
     text = text_of(published)
-    assert "Run r2" in section(text, "Standing")
-    assert "Run r1" not in section(text, "Standing")
-    assert "| mini-lna2 | r1 |" in section(text, "Adopted earlier")
+    assert "Run [r2]" in section(text, "Standing")
+    assert "Run [r1]" not in section(text, "Standing")
+    assert f"| mini-lna2 | {R1} |" in section(text, "Adopted earlier")
 
 
 def test_a_rejected_report_stays_with_its_reason(published: Path, demo_adopter: PrivateKey) -> None:
@@ -178,7 +185,7 @@ def test_a_waiver_taken_back_no_longer_helps(
     decide.adopt(desk(workspace, demo_adopter, 2), "r1", "in time")
     decide.revoke(desk(workspace, demo_adopter, 3), waiver.name.removesuffix(ledger.SUFFIX), "not after all")
     text = text_of(workspace)
-    assert "Run r1" not in section(text, "Standing")
+    assert "Run [r1]" not in section(text, "Standing")
     assert "gate speed is FAIL" in section(text, "Adoptions that do not count")
 
 
@@ -275,7 +282,7 @@ def test_an_adoption_that_breaks_the_rules_does_not_count_although_it_is_signed(
     ledger.append(workspace, ledger.ADOPTIONS, sign(forced, {"report": entry.digest}, demo_adopter))
     text = text_of(workspace)
     assert "simulated seat" in section(text, "Adoptions that do not count")
-    assert "Run r2" not in section(text, "Standing")
+    assert "Run [r2]" not in section(text, "Standing")
 
 
 def test_a_decision_about_a_report_that_is_gone_is_refused(published: Path, demo_adopter: PrivateKey) -> None:
@@ -302,7 +309,7 @@ def test_an_expired_key_decides_nothing_more_but_what_it_decided_stands(
         signer_line("adopter", "demo-adopter", demo_adopter.public, valid_before=START + timedelta(hours=2)),
     ]
     repository_file(published).write_text("\n".join(lines) + "\n")
-    assert "Run r1" in section(text_of(published), "Standing")
+    assert "Run [r1]" in section(text_of(published), "Standing")
     with pytest.raises(TrustError, match="was not valid"):
         decide.reject(desk(published, demo_adopter, 3), "r1", "late")
 
@@ -311,10 +318,10 @@ def test_what_rests_on_a_withdrawn_gate_no_longer_counts(
     published: Path, demo_adopter: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decide.adopt(desk(published, demo_adopter, 1), "r1", "good")
-    gone = Withdrawn(gate="speed", version=1, date="2026-11-20", reason="averaged warm-up blocks")
+    gone = Withdrawn(kind="gate", name="speed", version=1, date="2026-11-20", reason="averaged warm-up blocks")
     monkeypatch.setattr("runner.judge.withdrawn", lambda: (gone,))
     text = text_of(published)
-    assert "Run r1" not in section(text, "Standing")
+    assert "Run [r1]" not in section(text, "Standing")
     assert "speed@1 was withdrawn (2026-11-20, averaged" in section(text, "Adoptions that do not count")
 
 

@@ -18,7 +18,11 @@ from runner.steps.seal import _unchanged
 from runner.steps.seats import load_manifest, seat_names
 from tests.runner.flow_orders import HEAD, SPEED, gate_order, kernel_order, write_order
 
-ORDERS = sorted((source_root() / "orders").glob("*.yaml"))
+ORDERS = [
+    path
+    for path in sorted((source_root() / "orders").glob("*.yaml"))
+    if isinstance(load_order(path).order, KernelOrder | GateOrder)
+]
 COMMITMENT = "0" * 64
 SUBJECTS = {"tree.runner": "1" * 64}
 
@@ -39,8 +43,8 @@ def fake() -> Plan:
 def test_every_order_of_the_repository_can_be_decided(path: Path) -> None:
     assert check_file(path) == ()
     file, plan = planned(path)
-    assert file.order.id == path.stem
-    assert {gate.name for gate in plan.gates} == {gate.name for gate in file.order.gates}
+    assert file.order.id == path.stem.lower()
+    assert {gate.name for gate in plan.gates} == {gate.name for gate in file.order.gates if gate.planned is None}
     assert all(gate.windows for gate in plan.gates)
     assert {window.boot for window in plan.windows} == {boot.id for boot in plan.boots}
 

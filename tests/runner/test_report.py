@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from runner import archive
 from runner.attest import dsse
 from runner.attest.keys import PrivateKey
 from runner.attest.statement import PAYLOAD_LIMIT
-from runner.digest import sha256_bytes
+from runner.digest import canonical_json, sha256_bytes
 from runner.errors import EvidenceError, InputError, StateError
 from runner.model.run import RunRecord, SelfTest
 from runner.model.verdict import Status
@@ -55,7 +58,7 @@ def test_what_an_order_says_cannot_become_markup(demo_runner: PrivateKey, tmp_pa
 
 def test_large_evidence_stays_in_the_run_folder_and_is_named(demo_runner: PrivateKey, tmp_path: Path) -> None:
     run = make_run()
-    noise = os.urandom(400_000)
+    noise = large_evidence(run)
     run = Run(
         run.record.model_copy(
             update={"evidence": {**run.record.evidence, "evidence/kld.json": sha256_bytes(noise)}},
@@ -69,8 +72,21 @@ def test_large_evidence_stays_in_the_run_folder_and_is_named(demo_runner: Privat
     assert archive.read((folder / "evidence.tar.xz").read_bytes(), kept, "archive") == make_run().files
 
 
+def large_evidence(run: Run) -> bytes:
+    """An evidence file that no compression makes small enough."""
+    value = json.loads(next(iter(run.files.values())))
+    value["facts"]["noise"] = base64.b64encode(random.Random(3).randbytes(400_000)).decode()
+    return canonical_json(value)
+
+
+def test_a_file_that_is_no_evidence_is_never_signed(demo_runner: PrivateKey, tmp_path: Path) -> None:
+    run = Run(make_run().record.model_copy(update={"evidence": {"e.json": sha256_bytes(b"{}")}}), {"e.json": b"{}"})
+    with pytest.raises(EvidenceError, match="no evidence record"):
+        write_folder(run.record, demo_runner, run.write_evidence(tmp_path / "run"), tmp_path / "report")
+
+
 def test_a_report_without_any_evidence_that_fits_has_no_archive(demo_runner: PrivateKey, tmp_path: Path) -> None:
-    noise = os.urandom(400_000)
+    noise = large_evidence(make_run())
     run = Run(make_run().record.model_copy(update={"evidence": {"e.json": sha256_bytes(noise)}}), {"e.json": noise})
     folder = write_folder(run.record, demo_runner, run.write_evidence(tmp_path / "run"), tmp_path / "report")
     assert sorted(path.name for path in folder.iterdir()) == ["report.dsse.json", "report.md"]

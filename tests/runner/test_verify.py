@@ -89,27 +89,8 @@ def test_a_report_is_verified_beside_its_intent_without_a_workspace(folder: Path
     assert verify(alone / "report.dsse.json", trust).verdict is Status.PASS
 
 
-def test_no_byte_of_the_report_can_change(folder: Path) -> None:
-    path, workspace = folder / "report.dsse.json", folder.parents[2]
-    data, choose, trust = path.read_bytes(), random.Random(4), trust_of(workspace)
-    for _ in range(2000):
-        changed = bytearray(data)
-        changed[choose.randrange(len(data))] ^= choose.randrange(1, 256)
-        path.write_bytes(changed)
-        with pytest.raises(TrustError):
-            verify(folder, trust, workspace)
-
-
-def test_no_byte_of_the_archive_can_change(folder: Path) -> None:
-    path = folder / "evidence.tar.xz"
-    data, choose = path.read_bytes(), random.Random(5)
-    for _ in range(40):
-        changed = bytearray(data)
-        changed[choose.randrange(len(data))] ^= choose.randrange(1, 256)
-        path.write_bytes(changed)
-        with pytest.raises(TrustError, match="another evidence archive"):
-            check(folder)
-    path.unlink()
+def test_a_report_without_its_archive_is_refused(folder: Path) -> None:
+    (folder / "evidence.tar.xz").unlink()
     with pytest.raises(TrustError, match="another evidence archive"):
         check(folder)
 

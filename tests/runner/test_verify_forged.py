@@ -96,6 +96,34 @@ def raise_label(predicate: dict[str, Any], record: dict[str, Any]) -> None:
     predicate["seat"]["label"] = "real"
 
 
+def claim_a_sandbox(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["boots"][0]["sandbox"].update(tool="none", network="host")
+
+
+def stale_library(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["boots"][0]["ranks"][1]["libraries"]["lna2"] = digest_of("last week's build")
+
+
+def stale_plugin(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["boots"][0]["ranks"][0]["trees"]["plugin"] = digest_of("edited on the seat")
+
+
+def library_not_loaded(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["boots"][0]["ranks"][1]["libraries"].pop("lna2")
+
+
+def other_engine(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    record["boots"][0]["engine"]["record"] = digest_of("patched engine")
+
+
+def other_grader(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["graders"]["gate/speed@1"] = digest_of("a kinder gate")
+
+
+def hide_seat_time(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["costs"][0]["seconds"] -= 1
+
+
 def swap_arms(predicate: dict[str, Any], record: dict[str, Any]) -> None:
     for sample in record["samples"]:
         sample["variant"] = "lna2" if sample["variant"] == "incumbent" else "incumbent"
@@ -144,16 +172,15 @@ def unlisted_evidence(predicate: dict[str, Any], record: dict[str, Any]) -> None
 
 
 def other_evidence(predicate: dict[str, Any], record: dict[str, Any]) -> None:
-    predicate["evidence"]["files"]["evidence/speed-q0-b0.json"] = digest_of("made up")
-    record["samples"][0]["evidence"] = []
+    predicate["evidence"]["kept"]["evidence/speed-q0-b0.json"] = digest_of("made up")
 
 
 def hidden_evidence(predicate: dict[str, Any], record: dict[str, Any]) -> None:
-    predicate["evidence"]["not_kept"] = ["evidence/speed-q0-b0.json"]
+    del predicate["evidence"]["kept"]["evidence/speed-q0-b0.json"]
 
 
 def invented_evidence(predicate: dict[str, Any], record: dict[str, Any]) -> None:
-    predicate["evidence"]["not_kept"] = ["evidence/never.json"]
+    predicate["evidence"]["kept"]["evidence/never.json"] = digest_of("made up")
 
 
 def claim_a_witness(predicate: dict[str, Any], record: dict[str, Any]) -> None:
@@ -208,6 +235,13 @@ def unknown_gate_version(predicate: dict[str, Any], record: dict[str, Any]) -> N
         (other_evidence, "evidence is not what the report says"),
         (hidden_evidence, "does not belong there"),
         (invented_evidence, "never was"),
+        (claim_a_sandbox, "isolation is not that of the boots"),
+        (stale_library, r"rank 1 loaded \w+ as lna2"),
+        (stale_plugin, "rank 0 imported plugin"),
+        (library_not_loaded, "rank 1 did not load the library of lna2"),
+        (other_engine, "engine .* answered"),
+        (other_grader, "other graders than were sealed"),
+        (hide_seat_time, "costs are not the boots' seat time"),
         (claim_a_witness, "outside witnesses do not follow"),
         (no_self_test, "not shown to fail"),
         (passed_self_test, "not shown to fail"),

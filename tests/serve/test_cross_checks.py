@@ -55,6 +55,7 @@ def measured(
         draw=Draw(bytes(32), "cross-checks"),
         pools=source_root() / POOLS,
         variant=variant,
+        pack=source_root() / load_manifest("cpu-mini").pack,
     )
     evidence = driver(window.instrument)(context)
     sample = instrument(*parse(window.instrument)).reduce([evidence], window)

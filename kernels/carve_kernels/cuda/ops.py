@@ -22,14 +22,14 @@ Part = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 @dataclass
 class Workspace:
-    """The scratch of one library on one device. A launch finds it as the one before left it, so only one stream may use it."""
+    """The scratch of one library on one device: a launch finds it as the last one left it, so one stream may use it."""
 
     memory: torch.Tensor
     stream: int = 0
     done: torch.cuda.Event | None = field(default=None)
 
     def enter(self, stream: torch.cuda.Stream) -> None:
-        """InputError where another stream's launch may still run. In a graph capture the engine's order of replays decides."""
+        """InputError where another stream's launch may still run; in a graph capture the order of replays decides."""
         if torch.cuda.is_current_stream_capturing():
             return
         if self.done is not None and stream.cuda_stream != self.stream and not self.done.query():
@@ -55,7 +55,7 @@ class Layer:
     def __init__(
         self, library: Library, experts: Sequence[tuple[Part, Part, Part]], codebook: Codebook, workspace: Workspace
     ) -> None:
-        """``experts``: (gate, up, down) of each. InputError where types, shapes, devices or alignments do not fit the ABI."""
+        """``experts``: (gate, up, down) of each. InputError where types, shapes, devices or alignments do not fit."""
         self.library, self.workspace, self._alive = library, workspace, list(experts)
         gate, _, down = experts[0]
         self.hidden, self.intermediate, self.experts = gate[1].numel(), down[1].numel(), len(experts)
@@ -164,8 +164,8 @@ def _fake(
 routed_experts = torch.library.custom_op(
     "carve_cuda::routed_experts", _routed_experts, mutates_args=(), device_types="cuda"
 )
-"""``(x bfloat16 or float16 [rows, hidden], ids int32 [rows, topk], weights float32 [rows, topk], *, handle, layer, limit,
-out_dtype)`` to ``[rows, hidden]``; InputError with the typed reason where the variant declines."""
+"""``(x bfloat16 or float16 [rows, hidden], ids int32 [rows, topk], weights float32 [rows, topk], *, handle, layer,
+limit, out_dtype)`` to ``[rows, hidden]``; InputError with the typed reason where the variant declines."""
 routed_experts.register_fake(_fake)
 
 

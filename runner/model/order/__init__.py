@@ -5,17 +5,24 @@ from runner.model.order.facts import Fact, Reading
 from runner.model.order.intent import Craftsperson, Intent, People
 from runner.model.order.judgement import GateRequest, KillLine, Primary
 from runner.model.order.order import (
+    BakeOrder,
     GateOrder,
     KernelOrder,
     Order,
     OrderFile,
+    OverlayOrder,
+    PatchOrder,
+    RecipeOrder,
+    RunnableOrder,
     SurveyOrder,
     WorkOrder,
     load_order,
     parse_order,
 )
+from runner.model.order.overlay import Overlay
 
 __all__ = [
+    "BakeOrder",
     "Candidate",
     "Craftsperson",
     "Fact",
@@ -26,9 +33,14 @@ __all__ = [
     "KillLine",
     "Order",
     "OrderFile",
+    "Overlay",
+    "OverlayOrder",
+    "PatchOrder",
     "People",
     "Primary",
     "Reading",
+    "RecipeOrder",
+    "RunnableOrder",
     "SurveyOrder",
     "Target",
     "WorkOrder",

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import field_validator
 
 from runner.model.base import Record, Slug
-from runner.model.scalars import Flag, Free, Line, Pin, Whole
+from runner.model.scalars import Flag, Free, Line, PinOrUnknown, Whole
 
 DeclineReason = Literal[
     "rows-above-limit", "rows-below-limit", "shape", "bits", "codebook", "not-ready", "processor", "other"
@@ -23,10 +23,16 @@ class Target(Record):
     """A manifest in ``serve/seats``."""
     pack: Line
     """The served pack, as the seat's manifest names it."""
-    pins: dict[str, Pin] = {}
+    pack_digest: PinOrUnknown = "unknown"
+    """Digest of the pack's headers, where somebody recorded it."""
+    layer_bits: dict[str, Line] = {}
+    """Bits by kind of module, as the pack's headers have them."""
+    pins: dict[str, PinOrUnknown] = {}
     """Commits and digests of the stack, digit for digit."""
     serve: dict[str, Free] = {}
     """Engine arguments the order insists on; the seat's own must be equal."""
+    environment: dict[str, Line] = {}
+    """Engine environment the order insists on; the seat's own must be equal."""
     shapes_fixed: Flag = True
 
 

@@ -60,9 +60,20 @@ class Contract(Record):
     invariants: tuple[Line, ...] = ()
 
 
+class PriorArt(Record):
+    """Something that does the work already, or nearly, and why it is not simply used."""
+
+    what: Line
+    where: Line
+    verdict: Line
+    """Used, built upon, or why not."""
+
+
 class Design(Record):
     """How much of the design is given."""
 
+    prior_art: tuple[PriorArt, ...] = ()
+    """What a search of the existing code found; new code is not ordered without one."""
     baseline_design: tuple[Line, ...] = ()
     may_change: Literal["freely", "with-reason", "no"] = "with-reason"
     forbidden_designs: tuple[Line, ...] = ()

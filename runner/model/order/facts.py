@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from runner.model.base import Record, Slug
+from runner.model.order.probe import Probe
 from runner.model.scalars import Flag, Line, Number, Pin, Whole
 
 
@@ -15,6 +18,16 @@ class FactEvidence(Record):
     line: Whole | None = None
     command: Line | None = None
     date: Line | None = None
+    order: Slug | None = None
+    """Another order, a survey for example, whose fact this is."""
+    fact: Slug | None = None
+    """Its id there. The check reads that order: value and unit have to be the same, and it has to stand there."""
+
+    @model_validator(mode="after")
+    def _cites_a_fact_of_an_order(self) -> Self:
+        if (self.order is None) != (self.fact is None):
+            raise ValueError("a citation names an order and one of its facts")
+        return self
 
 
 class Fact(Record):
@@ -31,8 +44,8 @@ class Fact(Record):
     policy: Literal["do-not-rederive", "must-verify"] = "must-verify"
     status: Literal["standing", "refuted", "superseded"] = "standing"
     superseded_by: Slug | None = None
-    probe: Line | None = None
-    """A command that derives it again."""
+    probe: Probe | None = None
+    """Derives it again at every check."""
 
 
 class Claim(Record):

@@ -52,6 +52,10 @@ class ExpectedGain(Record):
     unit: Line
     basis: Line
     label: Literal["measured", "estimate", "assumed"] = "estimate"
+    share: Number | None = None
+    """Share of the whole that the work touches, 0 to 1: the gain of the whole cannot exceed 1 / (1 − share)."""
+    rests_on: tuple[Slug, ...] = ()
+    """Facts behind the hope."""
 
 
 class Ceiling(Record):
@@ -60,6 +64,7 @@ class Ceiling(Record):
     what: Line
     value: Number
     unit: Line
+    rests_on: tuple[Slug, ...] = ()
 
 
 class Intent(Record):
@@ -79,6 +84,8 @@ class Scope(Record):
     includes: tuple[Line, ...] = ()
     excludes: tuple[Line, ...] = ()
     stages: tuple[Stage, ...] = ()
+    files_forbidden: tuple[Line, ...] = ()
+    """Files that must not change; globs relative to the checkout."""
     only_after: tuple[Slug, ...] = ()
     """Orders that have to be finished first."""
 
@@ -111,6 +118,8 @@ class Constraints(Record):
     commands_deny: tuple[Line, ...] = ()
     no_new_image_tags: Flag = True
     commit_branch: Line | None = None
+    otherwise: Line | None = None
+    """What to do where that branch, or a file of the engine's image, cannot be reached."""
     notes: tuple[Line, ...] = ()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from runner.model.base import Record, Slug
+from runner.model.order.measure import Measure
 from runner.model.scalars import Flag, Free, Line, Number, Whole
 
 
@@ -17,6 +18,12 @@ class GateRequest(Record):
     windows: dict[str, Free] = {}
     """How much is measured for it (documents, tokens, trials): sealed with the plan."""
     why: Line | None = None
+    planned: Line | None = None
+    """What this gate will be, where this checkout has none of that name yet: a plan shows it, a run is refused."""
+    measure: Measure | None = None
+    """How it is measured, where the parameters do not say it all; has to be there for a planned gate."""
+    rests_on: tuple[Slug, ...] = ()
+    """Facts behind its thresholds; none may be refuted or superseded."""
 
 
 class Primary(Record):
@@ -41,6 +48,14 @@ class KillLine(Record):
     """A gate whose FAIL or INVALID stops the run, decided before it."""
 
     gate: Slug
-    action: Literal["stop", "record"] = "stop"
+    action: Literal["stop", "ship-off", "record"] = "stop"
+    """``ship-off``: the work is delivered switched off."""
     stage: Slug | None = None
+    metric: Line | None = None
+    """With ``op`` and ``value``: the part of the gate's figure that kills."""
+    op: Literal["<", "<=", ">=", ">"] | None = None
+    value: Number | None = None
+    unit: Line | None = None
     decided_before_run: Flag = True
+    rests_on: tuple[Slug, ...] = ()
+    """Facts behind the value."""

@@ -1,4 +1,4 @@
-"""The order itself, by kind. ``kernel`` and ``gate`` orders run; the other kinds load without loss."""
+"""The order itself, by kind. All kinds but ``survey`` run on a seat."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ from pydantic import Field, model_validator
 
 from runner.digest import sha256_bytes
 from runner.model.base import Record, Slug
+from runner.model.order.bake import Bake
 from runner.model.order.candidate import Candidate, Target
 from runner.model.order.contract import Contract, Design, ReportDuties, RequiredTests, Restore
 from runner.model.order.facts import Deliverable, Fact, OrderInput, Reading, Ruling
 from runner.model.order.intent import Capability, Constraints, Intent, People, Scope
 from runner.model.order.judgement import GateRequest, KillLine, Primary
-from runner.model.scalars import Free, Line, Whole
+from runner.model.order.outcome import Outcome
+from runner.model.order.overlay import Overlay
+from runner.model.order.patch import Patching
+from runner.model.order.roofline import Floor
+from runner.model.scalars import Line, Whole
 from runner.yaml_strict import parse, read
+
+
+class Addition(Record):
+    """A field that an earlier form of the order did not have."""
+
+    field: Line
+    """Path with dots, list entries by number or name: ``primary.pairs``."""
+    why: Line
 
 
 class WorkOrder(Record):
@@ -30,10 +43,14 @@ class WorkOrder(Record):
     date: Line
     supersedes: Slug | None = None
     archived_as: Line | None = None
+    """Where the earlier form can be read."""
+    added: tuple[Addition, ...] = ()
+    """What was added to the earlier form."""
     people: People
     intent: Intent
     facts: tuple[Fact, ...] = ()
     rulings: tuple[Ruling, ...] = ()
+    floors: tuple[Floor, ...] = ()
     inputs: tuple[OrderInput, ...] = ()
     contract: Contract | None = None
     design: Design | None = None
@@ -47,6 +64,8 @@ class WorkOrder(Record):
     reading: tuple[Reading, ...] = ()
     capability: tuple[Capability, ...] = ()
     restore: Restore | None = None
+    result: Outcome | None = None
+    """What came of it when it was carried out by hand."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
@@ -54,6 +73,7 @@ class WorkOrder(Record):
             ("gate", [gate.name for gate in self.gates]),
             ("fact", [fact.id for fact in self.facts]),
             ("kill line", [line.gate for line in self.kill_lines]),
+            ("floor", [floor.id for floor in self.floors]),
         ):
             for name in names:
                 if names.count(name) > 1:
@@ -62,6 +82,9 @@ class WorkOrder(Record):
         for line in self.kill_lines:
             if line.gate not in named:
                 raise ValueError(f"kill line on {line.gate!r}, which is no gate of this order")
+        for outcome in self.result.gates if self.result else ():
+            if outcome.gate not in named:
+                raise ValueError(f"result of {outcome.gate!r}, which is no gate of this order")
         return self
 
 
@@ -88,8 +111,8 @@ class BakeOrder(WorkOrder):
 
     kind: Literal["bake"]
     target: Target | None = None
-    recipe: dict[str, Free] = {}
-    """Bits by module, calibration, codebook: typed by the bake step."""
+    recipe: Bake | None = None
+    """Absent in an order that is not to be run here."""
 
 
 class OverlayOrder(WorkOrder):
@@ -97,7 +120,8 @@ class OverlayOrder(WorkOrder):
 
     kind: Literal["overlay"]
     target: Target | None = None
-    recipe: dict[str, Free] = {}
+    recipe: Overlay | None = None
+    """Absent in an order that is not to be run here."""
 
 
 class PatchOrder(WorkOrder):
@@ -105,7 +129,8 @@ class PatchOrder(WorkOrder):
 
     kind: Literal["patch"]
     target: Target | None = None
-    recipe: dict[str, Free] = {}
+    recipe: Patching | None = None
+    """Absent in an order that is not to be run here."""
 
 
 class SurveyOrder(WorkOrder):
@@ -120,7 +145,11 @@ Order = Annotated[
 ]
 """Any work order."""
 
-RunnableOrder = KernelOrder | GateOrder
+RecipeOrder = BakeOrder | OverlayOrder | PatchOrder
+"""Orders whose candidate is a product: a pack or a patched tree, booted against the standing pack."""
+
+RunnableOrder = KernelOrder | GateOrder | RecipeOrder
+"""Orders that have a run."""
 
 
 class OrderFile(Record):

@@ -95,9 +95,9 @@ def test_verify_with_a_file_of_signers_and_a_named_workspace(
 
 
 def test_a_withdrawn_gate_is_said_and_still_verifies(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = Withdrawn(gate="speed", version=1, date="2026-11-20", reason="averaged warm-up blocks")
+    gone = Withdrawn(kind="gate", name="speed", version=1, date="2026-11-20", reason="averaged warm-up blocks")
     monkeypatch.setattr("runner.judge.withdrawn", lambda: (gone,))
-    assert "withdrawn since: speed@1: 2026-11-20, averaged" in call("verify", here / "reports/mini-lna2/r0")
+    assert "withdrawn since: gate speed@1: 2026-11-20, averaged" in call("verify", here / "reports/mini-lna2/r0")
 
 
 def test_verify_of_nothing_is_an_input_error(here: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from runner.errors import InputError, SeatError
 from runner.model.plan import PlannedBoot
 from runner.steps.seats import load_manifest
 from serve.adapters.booted import REFUSAL, last_words
-from serve.adapters.process import argv, environment, flags, installed_engine, label_of
+from serve.adapters.process import argv, environment, flags, installed_engine, label_of, link_pack
 from serve.seat import BootRequest
 
 SEATS = ("cpu-mini", "cpu-mini-tp2")
@@ -35,7 +35,8 @@ def test_committed_seats_are_safe_and_private(seat: str, tmp_path: Path) -> None
     assert line[:2] == [sys.executable, "-P"]
     assert line[line.index("--host") + 1] == "127.0.0.1"
     assert line[line.index("--port") + 1] == "4711"
-    assert line[line.index("--model") + 1] == str(tmp_path)
+    assert line[line.index("--model") + 1] == "pack"
+    assert str(tmp_path) not in " ".join(line)
     assert line[line.index("--max-model-len") + 1] == str(load_manifest(seat).max_model_len)
     assert "--no-enable-prefix-caching" in line
     assert not [word for word in line if "{" in word]
@@ -58,7 +59,7 @@ def test_environment_carries_the_witness_and_nothing_of_ours(tmp_path: Path, mon
     monkeypatch.setenv("CARVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("SECRET", "x")
     asked = request("cpu-mini", tmp_path)
-    made = environment(asked)
+    made = environment(asked, tmp_path / "cache/engine")
     assert json.loads(made["CARVE_LIBRARIES"]) == {"lna2": "/l.so"}
     assert json.loads(made["CARVE_ALLOWED_DECLINES"]) == ["shape"]
     assert (made["CARVE_VARIANT"], made["CARVE_STRICT"]) == ("lna2", "1")
@@ -89,7 +90,13 @@ def test_an_engine_that_is_not_installed_says_what_to_run() -> None:
 def test_a_missing_pack_is_an_error_before_anything_starts(tmp_path: Path) -> None:
     asked = replace(request("cpu-mini", tmp_path), pack=tmp_path / "nowhere")
     with pytest.raises(InputError, match="pack is missing"):
-        argv(asked, 1)
+        link_pack(asked)
+
+
+def test_the_engine_finds_its_pack_in_the_folder_it_starts_in(tmp_path: Path) -> None:
+    asked = request("cpu-mini", tmp_path)
+    link_pack(asked)
+    assert (tmp_path / "home" / "pack" / "config.json").read_text() == "{}"
 
 
 def test_last_words_name_the_cause_not_the_wrapper() -> None:

@@ -90,8 +90,8 @@ def context_of(desk: Desk, name: str, pack: Path, **arguments: Any) -> WindowCon
         arguments=arguments,
         seconds=1,
     )
-    manifest = load_manifest("cpu-mini").model_copy(update={"pack": str(pack)})
-    return WindowContext(window, desk, manifest, Draw(bytes(32), "0" * 64), pack, "incumbent")
+    draw = Draw(bytes(32), "0" * 64)
+    return WindowContext(window, desk, load_manifest("cpu-mini"), draw, pack, "incumbent", pack)
 
 
 def test_parity_hands_its_arguments_on_and_keeps_the_cases(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def context_of(boot: BootedEngine, name: str, variant: str = "lna2", /, **argume
         draw=Draw(bytes(32), "0" * 64),
         pools=POOLS,
         variant=variant,
+        pack=Path("toy"),
     )
 
 
@@ -143,7 +144,7 @@ def test_decode_and_prefill_agree_on_the_same_documents(boot: BootedEngine) -> N
 
 
 def test_divergence_sees_a_broken_kernel_and_not_a_good_one(boot: BootedEngine) -> None:
-    arguments: dict[str, Any] = {"documents": 3, "tokens": 12, "rows": 3, "top": 64}
+    arguments: dict[str, Any] = {"documents": 3, "tokens": 12, "rows": 3, "top": 64, "drawn": 1}
     reference, own = measured(boot, "kld", "incumbent", **arguments)
     found = {}
     for variant in ("lna2", "half-k"):

@@ -1,0 +1,278 @@
+"""The recipe of a bake order: named linears coded in EXL3 and merged into the standing pack.
+
+Order: resolve the modules from headers, measure the calibration's second moments, code layer by layer (each layer is
+kept, so an interrupted bake goes on), merge into a new pack. Arguments, inputs and code are fixed at the beginning; a
+bake that was begun with others is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from carve_kernels.exl3 import linear, quantise
+from carve_kernels.exl3.codebook import Codebook
+from numpy.typing import NDArray
+
+from recipe import bake_layers, calibration, merge, pack_write, payload, quantiser_exllamav3
+from recipe.bake_layers import Coding, Hessians, Layer, Module, Quantiser
+from recipe.bake_modules import Target, resolve
+from recipe.census import layer_of
+from recipe.headers import Entry, read_header
+from recipe.mini.dequantise import coded as coded_linear
+from recipe.pack import Pack, inspect, read_pack
+from recipe.product import Job, pack_digests
+from runner.digest import sha256_bytes, sha256_file, sha256_json, sha256_tree
+from runner.errors import InputError, StateError
+from runner.model.order.bake import Bake
+from runner.model.product import PROVENANCE, Estimate, Product, Verified
+from runner.paths import source_root
+
+QUANTISERS: dict[str, Quantiser] = {
+    "native": quantise.quantise_linear,
+    "exllamav3": quantiser_exllamav3.quantise_linear,
+}
+_WEIGHTS_A_SECOND = 60_000
+"""Of the native search on one core, at the bits that need longest."""
+_CODE = (
+    "recipe/bake.py",
+    "recipe/bake_layers.py",
+    "recipe/bake_modules.py",
+    "recipe/calibration.py",
+    "recipe/merge.py",
+    "kernels/cpu/quantise.cpp",
+    "kernels/cpu/quantise_step.inc",
+)
+_ERROR_TOLERANCE = 0.01
+"""Relative; errors are noted with six digits."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a bake starts from, resolved from headers."""
+
+    recipe: Bake
+    base: Pack
+    weights: Mapping[str, Entry]
+    """Tensors of the source."""
+    targets: tuple[Target, ...]
+    plan: merge.Merge
+
+    def weight(self, target: Target) -> NDArray[np.floating]:
+        """The module's plain weight ``[in, out]``."""
+        whole = self.weights[target.weight].read()
+        rows = len(whole) // target.slices
+        return whole[target.slice * rows : (target.slice + 1) * rows].T
+
+    def size(self, target: Target) -> int:
+        """Number of weights."""
+        shape = self.weights[target.weight].shape
+        return shape[0] * shape[1] // target.slices
+
+
+def estimate(job: Job) -> Estimate:
+    """Modules, bits and bytes, from headers. Raises InputError for a bake that does not fit its inputs."""
+    given = _inputs(job)
+    bits: dict[int, int] = {}
+    for target in given.targets:
+        bits[target.bits] = bits.get(target.bits, 0) + 1
+    counts = {f"modules at K={k}": str(count) for k, count in sorted(bits.items())}
+    counts["bytes of weights before"] = str(sum(entry.nbytes for entry in given.plan.dropped.values()))
+    counts["bytes of codes after"] = str(sum(given.size(target) * target.bits // 8 for target in given.targets))
+    counts["files rewritten"] = f"{len(given.plan.rewritten)} of {len(given.base.headers)}"
+    seconds = 20 + sum(map(given.size, given.targets)) // _WEIGHTS_A_SECOND
+    return Estimate(seconds=seconds, counts=counts)
+
+
+def make(job: Job) -> Product:
+    """Code, merge, let the pack appear.
+
+    Raises InputError for inputs that do not fit and for calibration text that the gates measure on, StateError for a
+    bake that was begun with other arguments, inputs or code and where the disk stands in the way.
+    """
+    given = _inputs(job)
+    try:
+        job.work.mkdir(parents=True, exist_ok=True)
+        identity = _identity(job, given, job.work / "base.json")
+        if job.product.exists():
+            return _made_before(job, identity)
+        _bake(job, given, identity)
+    except OSError as error:
+        raise StateError(
+            "the bake cannot be written",
+            where=str(error.filename or job.product),
+            found=error.strerror or str(error),
+            next_step="free the disk or make the folder writable, then `runner execute --resume`",
+        ) from error
+    return _product(job)
+
+
+def _bake(job: Job, given: Inputs, identity: dict[str, Any]) -> None:
+    marks = {header.file: payload.identity(header.file) for header in given.base.headers}
+    folder = bake_layers.begin(job.work / "layers", identity, restart=False)
+    hessians = calibration.moments(job, given.recipe, {target.name for target in given.targets})
+    layers = _layers(folder, given)
+    coding = Coding(Codebook(given.recipe.codebook), given.recipe.seed, QUANTISERS[given.recipe.quantiser])
+    bake_layers.bake_layers(layers, coding, hessians, job.note)
+    entries = {entry.name: entry for layer in layers for entry in read_header(layer.file).entries}
+    coded = _planted(given.recipe, entries, job.work)
+    building = pack_write.fresh(pack_write.partial_folder(job.product))
+    merge.merge(given.base, given.plan, coded, building)
+    modules = _modules(given, coded, bake_layers.errors_of(layers), hessians)
+    provenance = {"identity": identity, "dropped": sorted(given.plan.dropped), "modules": modules}
+    pack_write.write_json(building / PROVENANCE, provenance)
+    if changed := [file.name for file, mark in marks.items() if payload.identity(file) != mark]:
+        raise StateError("the standing pack changed during the bake", found=", ".join(changed))
+    pack_write.publish(building, job.product)
+
+
+def verify(job: Job, product: Product) -> Verified:
+    """The pack again, all of it: kept bytes, dropped names, bits, configuration, every module's error recomputed."""
+    given = _inputs(job)
+    text = (job.product / PROVENANCE).read_text(encoding="utf-8")
+    provenance = json.loads(text)
+    pack, broken = inspect(job.product)
+    found = [f"{fault.what}: {fault.where}: expected {fault.expected}, found {fault.found}" for fault in broken]
+    digests = {}
+    if not broken:
+        found += merge.faults(given.base, pack, given.plan, given.targets)
+        found += _other_errors(given, pack, provenance["modules"])
+        if provenance["identity"] != _identity(job, given, None):
+            found.append("the product was made from other inputs, arguments or code")
+        digests = _digests(job, provenance)
+    return Verified(digests=digests, summary=product.summary, faults=tuple(found), provenance=text)
+
+
+def _inputs(job: Job) -> Inputs:
+    recipe, base = job.recipe, read_pack(job.standing)
+    assert isinstance(recipe, Bake), "the order's kind types its recipe"
+    weights = base.tensors if recipe.source is None else _source(job.root / recipe.source)
+    targets = resolve(recipe, weights)
+    fault = recipe.planted_fault
+    if fault is not None and fault.module not in {target.name for target in targets}:
+        raise InputError("the planted fault names no module of this bake", where=fault.module)
+    return Inputs(recipe, base, weights, targets, merge.plan_merge(base, targets))
+
+
+def _source(folder: Path) -> dict[str, Entry]:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise InputError("the source has no weights", where=str(folder), expected="safetensors files", found="none")
+    return {entry.name: entry for file in files for entry in read_header(file).entries}
+
+
+def _layers(folder: Path, given: Inputs) -> list[Layer]:
+    by_layer: dict[str, list[Module]] = {}
+    for target in given.targets:
+        module = Module(target.name, target.bits, partial(given.weight, target))
+        by_layer.setdefault(layer_of(target.name), []).append(module)
+    return [Layer(folder / f"{name}.safetensors", modules) for name, modules in by_layer.items()]
+
+
+def _identity(job: Job, given: Inputs, kept: Path | None) -> dict[str, Any]:
+    """Everything the product's bytes follow from; ``kept`` as in :func:`recipe.payload.file_digests`."""
+    root, wish = source_root(), given.recipe.calibration
+    needed = sorted({target.weight for target in given.targets})
+    code = [root / name for name in _CODE] + sorted((root / "kernels/carve_kernels/exl3").glob("*.py"))
+    return {
+        "arguments": given.recipe.model_dump(mode="json"),
+        "base": {"header": given.base.header_digest(), "payload": given.base.payload_digest(kept)},
+        "weights": sha256_json({name: _entry_digest(given.weights[name]) for name in needed}),
+        "calibration": sha256_file(job.root / wish.texts) if wish else None,
+        "code": sha256_tree(root, code),
+    }
+
+
+def _entry_digest(entry: Entry) -> str:
+    data = np.fromfile(entry.file, np.uint8, entry.nbytes, offset=entry.start)
+    return sha256_json([entry.dtype, list(entry.shape), sha256_bytes(data.tobytes())])
+
+
+def _planted(recipe: Bake, coded: dict[str, Entry], work: Path) -> dict[str, Entry]:
+    """The coded tensors, with the order's deliberate error in them."""
+    fault = recipe.planted_fault
+    if fault is None:
+        return coded
+    name = f"{fault.module}.svh"
+    wrong = (coded[name].read().astype(np.float64) * float(Decimal(fault.factor))).astype(np.float16)
+    file = work / "planted.safetensors"
+    pack_write.write_shard(file, {name: wrong})
+    return coded | {entry.name: entry for entry in read_header(file).entries}
+
+
+def _modules(
+    given: Inputs, coded: Mapping[str, Entry], errors: Mapping[str, dict[str, Any]], hessians: Hessians
+) -> dict[str, Any]:
+    """Where every module comes from, its bits, its errors and the digests of its tensors."""
+    return {
+        target.name: errors[target.name]
+        | {
+            "weight": target.weight,
+            "slice": f"{target.slice + 1} of {target.slices}",
+            "calibrated": target.name in hessians,
+            "file": given.plan.homes[target.name],
+            "tensors": {
+                name.rpartition(".")[2]: _entry_digest(entry)
+                for name, entry in coded.items()
+                if name.rpartition(".")[0] == target.name
+            },
+        }
+        for target in given.targets
+    }
+
+
+def _other_errors(given: Inputs, pack: Pack, noted: Mapping[str, Any]) -> list[str]:
+    """Modules of the pack that differ from their plain weight by another error than the bake noted."""
+    found = []
+    for target in given.targets:
+        if target.name not in pack.modules:
+            continue
+        plain = given.weight(target).astype(np.float64)
+        error = linear.dequantise(coded_linear(pack, target.name)) - plain
+        now = float((error**2).sum() / max(float((plain**2).sum()), float(np.finfo(np.float64).tiny)))
+        told = noted.get(target.name, {}).get("relative_error", -1.0)
+        if abs(now - told) > _ERROR_TOLERANCE * max(now, told) + 1e-6:
+            found.append(f"{target.name} differs from its weight by {now:.6f} of its square, the bake noted {told}")
+    return found
+
+
+def _made_before(job: Job, identity: dict[str, Any]) -> Product:
+    """The product of an earlier attempt, where it is of the same bake."""
+    file = job.product / PROVENANCE
+    before = json.loads(file.read_bytes()).get("identity") if file.is_file() else None
+    if before != identity:
+        raise StateError(
+            "another product lies in this place", where=str(job.product), next_step="start a new run, or remove it"
+        )
+    return _product(job)
+
+
+def _product(job: Job) -> Product:
+    provenance = json.loads((job.product / PROVENANCE).read_bytes())
+    modules: dict[str, Any] = provenance["modules"]
+    summary = {"modules": str(len(modules)), "dropped tensors": str(len(provenance["dropped"]))}
+    for bits in sorted({facts["bits"] for facts in modules.values()}):
+        for kind, label in (("relative_error", "weights"), ("output_error", "outputs (proxy)")):
+            errors = {
+                name: facts[kind]
+                for name, facts in modules.items()
+                if facts["bits"] == bits and facts[kind] is not None
+            }
+            if errors:
+                worst = max(errors, key=lambda name: errors[name])
+                mean = sum(errors.values()) / len(errors)
+                summary[f"K={bits} error of {label}"] = f"{mean:.6f} mean, {errors[worst]:.6f} most ({worst})"
+    return Product(kind="pack", folder=str(job.product), digests=_digests(job, provenance), summary=summary)
+
+
+def _digests(job: Job, provenance: dict[str, Any]) -> dict[str, str]:
+    return pack_digests(job.product) | {"inputs": sha256_json(provenance["identity"])}
+
+
+__all__ = ["estimate", "make", "verify"]

@@ -1,0 +1,148 @@
+"""Code modules layer by layer: one file a layer, each whole or absent, so that an interrupted bake goes on.
+
+The search runs outside the interpreter's lock, so threads use all cores. The bits of a module follow from its weight,
+its name and the settings alone, never from the order of work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from carve_kernels.exl3 import pack_format, quantise
+from carve_kernels.exl3.codebook import Codebook
+from numpy.typing import NDArray
+
+from recipe import pack_write
+from recipe.headers import PackError, read_header
+from runner.digest import sha256_bytes
+from runner.errors import StateError
+
+_STATE = ".settings.json"
+
+Hessians = Mapping[str, NDArray[np.floating]]
+"""Module name to the mean of ``x^T x`` over its calibration inputs."""
+
+Quantiser = Callable[
+    [NDArray[np.floating], int, Codebook, int, NDArray[np.floating] | None],
+    quantise.Quantised,
+]
+"""Weight ``[in, out]``, bits, codebook, seed, Hessian ``[in, in]``, as ``carve_kernels.exl3.quantise`` takes them."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module to be coded."""
+
+    name: str
+    bits: int
+    weight: Callable[[], NDArray[np.floating]]
+    """``[in, out]``, read when its turn comes."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What goes into one file."""
+
+    file: Path
+    modules: Sequence[Module]
+    plain: Callable[[], dict[str, NDArray[Any]]] = dict
+    """Further tensors of the file."""
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How modules are coded."""
+
+    codebook: Codebook
+    seed: int
+    quantiser: Quantiser = quantise.quantise_linear
+    threads: int | None = None
+
+
+def bake_layers(layers: Sequence[Layer], coding: Coding, hessians: Hessians, note: Callable[[str], None]) -> None:
+    """Write every layer's file that is not there yet, and beside it the error of each module."""
+    with ThreadPoolExecutor(coding.threads or os.cpu_count()) as pool:
+        for number, layer in enumerate(layers, start=1):
+            if _finished(layer.file):
+                continue
+            tensors, errors = _code(layer, coding, hessians, pool)
+            pack_write.write_json(_errors_of(layer.file), errors)
+            pack_write.write_shard(layer.file, tensors)
+            note(f"layer {number} of {len(layers)}: {len(layer.modules)} modules")
+
+
+def errors_of(layers: Sequence[Layer]) -> dict[str, dict[str, Any]]:
+    """Bits and errors of every module of finished layers."""
+    found: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        found |= json.loads(_errors_of(layer.file).read_text(encoding="utf-8"))
+    return found
+
+
+def begin(folder: Path, identity: dict[str, Any], *, restart: bool) -> Path:
+    """``folder``, to be filled or gone on with.
+
+    A folder that was begun with another ``identity`` (arguments, inputs, code) is started again, or refused with
+    StateError naming what changed.
+    """
+    state = folder / _STATE
+    if state.is_file():
+        before = json.loads(state.read_text(encoding="utf-8"))
+        if before == identity:
+            return folder
+        if not restart:
+            changed = sorted(name for name in before | identity if before.get(name) != identity.get(name))
+            raise StateError(
+                "arguments, inputs or code changed since this bake began",
+                where=str(folder),
+                expected="the same as at its beginning",
+                found=f"changed: {', '.join(changed)}",
+                next_step="start a new run; this one cannot be resumed",
+            )
+    pack_write.fresh(folder)
+    pack_write.write_json(state, identity)
+    return folder
+
+
+def clear_state(folder: Path) -> None:
+    """Remove what only an unfinished bake needs."""
+    for state in folder.glob(".*.json"):
+        state.unlink()
+
+
+def _finished(file: Path) -> bool:
+    try:
+        read_header(file)
+    except PackError:
+        return False
+    return _errors_of(file).is_file()
+
+
+def _errors_of(file: Path) -> Path:
+    return file.with_name(f".errors-{file.stem}.json")
+
+
+def _code(
+    layer: Layer, coding: Coding, hessians: Hessians, pool: ThreadPoolExecutor
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def code_one(module: Module) -> quantise.Quantised:
+        seed = int(sha256_bytes(f"{coding.seed}/{module.name}".encode())[:16], 16)
+        return coding.quantiser(module.weight(), module.bits, coding.codebook, seed, hessians.get(module.name))
+
+    tensors: dict[str, NDArray[Any]] = {}
+    errors: dict[str, Any] = {}
+    for module, result in zip(layer.modules, pool.map(code_one, layer.modules), strict=True):
+        tensors |= pack_format.to_tensors(module.name, result.linear)
+        errors[module.name] = {
+            "bits": result.linear.bits,
+            "relative_error": round(result.relative_error, 6),
+            "output_error": None if result.output_error is None else round(result.output_error, 6),
+        }
+    return tensors | layer.plain(), errors

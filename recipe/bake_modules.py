@@ -1,0 +1,127 @@
+"""Which modules a bake codes: names of known architectures as data, patterns, groups that must have one K."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from recipe.headers import Entry
+from runner.errors import InputError
+from runner.model.order.bake import Bake
+
+_PLAIN = ("F16", "BF16", "F32")
+_WEIGHT = ".weight"
+
+
+@dataclass(frozen=True)
+class Linear:
+    """One linear of an architecture, below its layer."""
+
+    name: str
+    group: str = ""
+    """The served module it is fused into; all parts of one have one K. Empty: itself."""
+    slices: int = 1
+    """Into how many modules its outputs are cut (``<name>.slice.<rank>``), each coded for itself, all with one K."""
+
+
+PRESETS: dict[str, tuple[Linear, ...]] = {
+    "glm4-moe-attention": (
+        *(Linear(f"self_attn.{part}_proj", "self_attn.qkv_proj") for part in "qkv"),
+        Linear("self_attn.o_proj"),
+    ),
+    "deepseek-v4-dense": (
+        Linear("attn.wq_a", "attn.fused_wqa_wkv"),
+        Linear("attn.wkv", "attn.fused_wqa_wkv"),
+        Linear("attn.wq_b"),
+        Linear("attn.wo_a", slices=8),
+        Linear("attn.wo_b"),
+        *(Linear(f"attn.compressor.{part}", "attn.compressor.fused_wkv_wgate") for part in ("wkv", "wgate")),
+        Linear("attn.indexer.wq_b"),
+        *(
+            Linear(f"attn.indexer.compressor.{part}", "attn.indexer.compressor.fused_wkv_wgate")
+            for part in ("wkv", "wgate")
+        ),
+        *(Linear(f"ffn.shared_experts.{part}", "ffn.shared_experts.gate_up_proj") for part in ("w1", "w3")),
+        Linear("ffn.shared_experts.w2"),
+    ),
+}
+"""Campaign sections 1.2 (T4), 5.6: 15 such modules in layers 0 and 1, 17 in odd ones, 20 in even ones; 790 in all."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One module to be coded."""
+
+    name: str
+    weight: str
+    """The source's tensor ``[out, in]`` that it comes from."""
+    bits: int
+    group: str
+    slice: int = 0
+    slices: int = 1
+
+
+def resolve(recipe: Bake, weights: Mapping[str, Entry]) -> tuple[Target, ...]:
+    """Every module of the bake, in the order of layers.
+
+    ``weights`` are the tensors of the source. Raises InputError for a pattern that names nothing, a module without a
+    rate, a count other than the order's, parts of a fused module with different bits and weights that cannot be coded.
+    """
+    found = {target.name: target for target in _named(recipe, weights)}
+    if recipe.count is not None and len(found) != recipe.count:
+        raise InputError("the bake has another number of modules", expected=str(recipe.count), found=str(len(found)))
+    if not found:
+        raise InputError("the bake names no module of the source", expected=recipe.preset or ", ".join(recipe.modules))
+    groups: dict[str, set[int]] = {}
+    for target in found.values():
+        groups.setdefault(target.group, set()).add(target.bits)
+    for group, bits in groups.items():
+        if len(bits) > 1:
+            raise InputError("parts of one served module need one K", where=group, found=str(sorted(bits)))
+    return tuple(sorted(found.values(), key=lambda target: (_number(target.name), target.name)))
+
+
+def _named(recipe: Bake, weights: Mapping[str, Entry]) -> Iterator[Target]:
+    linears = {linear.name: linear for linear in PRESETS.get(recipe.preset or "", ())}
+    layer = re.compile(re.escape(recipe.prefix) + r"\.\d+\.")
+    unused = set(recipe.modules)
+    for tensor, entry in weights.items():
+        if not tensor.endswith(_WEIGHT):
+            continue
+        name = tensor.removesuffix(_WEIGHT)
+        prefix = match.group() if (match := layer.match(name)) else ""
+        known = linears.get(name.removeprefix(prefix)) if prefix else None
+        matched = {pattern for pattern in recipe.modules if fnmatchcase(name, pattern)}
+        unused -= matched
+        if (known or matched) and not any(fnmatchcase(name, pattern) for pattern in recipe.skip):
+            yield from _targets(recipe, prefix, known or Linear(name.removeprefix(prefix)), entry)
+    if unused:
+        raise InputError("a pattern names no module of the source", where=", ".join(sorted(unused)))
+
+
+def _targets(recipe: Bake, prefix: str, linear: Linear, entry: Entry) -> Iterator[Target]:
+    name = prefix + linear.name
+    rows = entry.shape[0] if len(entry.shape) == 2 else 0
+    unit = 128 * linear.slices
+    if entry.dtype not in _PLAIN or not rows or rows % unit or entry.shape[1] % 128:
+        raise InputError(
+            "the weight cannot be coded",
+            where=f"{entry.file} {entry.name}",
+            expected=f"{' or '.join(_PLAIN)} [a multiple of {unit}, a multiple of 128]",
+            found=f"{entry.dtype} {list(entry.shape)}",
+            next_step="dequantise the source first, or skip the module",
+        )
+    fitting = [rate.bits for rate in recipe.rates if fnmatchcase(name, rate.modules)]
+    if not fitting:
+        raise InputError("a module has no rate", where=name, expected="a pattern under `rates` that fits", found="none")
+    group = prefix + (linear.group or linear.name)
+    for index in range(linear.slices):
+        module = f"{name}.slice.{index}" if linear.slices > 1 else name
+        yield Target(module, entry.name, fitting[-1], group, index, linear.slices)
+
+
+def _number(name: str) -> int:
+    numbers = re.findall(r"\.(\d+)\.", name)
+    return int(numbers[0]) if numbers else -1

@@ -1,0 +1,128 @@
+"""Second moments of what the modules of a bake see on calibration text, and the check that gates do not measure on it.
+
+Text that both calibrates and judges makes a bake look better than it is, whether as a whole document or as a passage at
+any offset (field case 31). So every run of characters is compared, not every n-th.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.mini import dequantise
+from recipe.product import Job
+from runner.errors import InputError, StateError
+from runner.model.order.bake import Bake
+from runner.paths import source_root
+
+HELD_OUT = "recipe/mini/text"
+"""What the gates measure on."""
+RUN = 60
+"""Characters without blanks that two texts may not share: about twelve tokens."""
+_SUPPORTED = "glm4_moe"
+_SECONDS = 600
+
+
+def moments(job: Job, recipe: Bake, wanted: Collection[str]) -> dict[str, NDArray[np.float32]]:
+    """Module name to the mean of ``x^T x``, for the wanted modules that saw a token; empty without calibration.
+
+    Measured once and kept in the job's work folder. Raises InputError for text that the gates measure on and for an
+    architecture that nothing here can run, StateError where the engine's packages are missing.
+    """
+    wish = recipe.calibration
+    if wish is None:
+        return {}
+    kept = job.work / "moments.npz"
+    if not kept.exists():
+        config = json.loads((job.standing / "config.json").read_text(encoding="utf-8"))
+        if config.get("model_type") != _SUPPORTED:
+            raise InputError(
+                "no forward for this architecture here",
+                where=str(job.standing),
+                expected=_SUPPORTED,
+                found=str(config.get("model_type")),
+                next_step="calibrate on a GPU host with exllamav3's own conversion, or bake without calibration",
+            )
+        documents = read_texts(job.root / wish.texts)
+        if len(documents) < wish.documents:
+            raise InputError(
+                "too few calibration documents",
+                where=wish.texts,
+                expected=str(wish.documents),
+                found=str(len(documents)),
+            )
+        refuse_overlap(documents[: wish.documents], [d for file in _held_out() for d in read_texts(file)])
+        _measure(job, wish.texts, wish.documents, wish.tokens, kept)
+    with np.load(kept) as arrays:
+        return {name: arrays[name] for name in arrays.files if name in wanted}
+
+
+def read_texts(file: Path) -> list[dict[str, Any]]:
+    """Lines of ``{"id", "language", "text"}``. InputError where a line is something else."""
+    found = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        document = json.loads(line)
+        if not isinstance(document, dict) or not {"id", "text"} <= set(document):
+            raise InputError("not a document", where=f"{file}:{number}", expected="an object with id and text")
+        found.append(document)
+    return found
+
+
+def refuse_overlap(calibration: list[dict[str, Any]], held_out: list[dict[str, Any]]) -> None:
+    """InputError naming the documents that share an id or a run of characters at any place."""
+    ids = {document["id"]: document for document in held_out}
+    runs = {run: document["id"] for document in held_out for run in _runs(document["text"])}
+    for document in calibration:
+        if document["id"] in ids:
+            raise _shared(document["id"], document["id"], "the whole document")
+        for run in _runs(document["text"]):
+            if run in runs:
+                raise _shared(document["id"], runs[run], repr(run))
+
+
+def _shared(mine: str, theirs: str, what: str) -> InputError:
+    return InputError(
+        "calibration text is measured on",
+        where=mine,
+        expected="nothing shared with held-out text",
+        found=f"{what} of {theirs}",
+    )
+
+
+def _runs(text: str) -> set[str]:
+    plain = re.sub(r"\s+", "", unicodedata.normalize("NFKC", text)).lower()
+    return {plain[start : start + RUN] for start in range(len(plain) - RUN + 1)}
+
+
+def _held_out() -> list[Path]:
+    return sorted((source_root() / HELD_OUT).glob("*.jsonl"))
+
+
+def _measure(job: Job, texts: str, documents: int, tokens: int, kept: Path) -> None:
+    job.note(f"calibrate on {documents} documents")
+    plain = job.work / "float"
+    if not plain.exists():
+        dequantise.dequantise(job.standing, plain)
+    command = [sys.executable, "-P", "-m", "recipe.mini.calibrate", str(plain), str(job.root / texts), str(kept)]
+    command += ["--documents", str(documents), "--tokens", str(tokens)]
+    # One thread adds in one order, so that the same text gives the same bits.
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(source_root())}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    if done.returncode:
+        raise StateError(
+            "the calibration did not finish",
+            where=" ".join(command[2:4]),
+            expected="exit code 0",
+            found="\n    ".join(["", *done.stderr.strip().splitlines()[-3:]]),
+            next_step="torch and tokenizers are needed: run `scripts/setup engine`",
+        )

@@ -1,0 +1,146 @@
+"""Is a pack closed and whole: no link leaves it, no file is missing, and index and headers name the same tensors."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from recipe.headers import LFS_POINTER, Fault, Header, PackError
+
+INDEX = "model.safetensors.index.json"
+SMALL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
+"""What every pack needs beside its weights."""
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Every safetensors file of the folder, indexed or not."""
+    return sorted(folder.glob("*.safetensors"))
+
+
+def json_object(content: bytes) -> dict[str, Any] | None:
+    """The object, or None where the bytes are no JSON object."""
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def link_faults(folder: Path) -> Iterator[PackError]:
+    """Links that lead out of the pack or nowhere: the pack would die with what they point to."""
+    home = folder.resolve()
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() and not (path.resolve().is_relative_to(home) and path.exists()):
+            yield PackError(
+                Fault.LINK,
+                "link leads out of the pack or nowhere",
+                where=str(path),
+                expected="a file inside the pack",
+                found=str(path.readlink()),
+                next_step="replace the link by the file itself",
+            )
+
+
+def small_file_faults(folder: Path) -> Iterator[PackError]:
+    """Configuration and tokenizer: there, fetched, and JSON."""
+    for name in SMALL_FILES:
+        file = folder / name
+        if not file.is_file():
+            yield PackError(Fault.MISSING, "file is missing", where=str(file), expected="a JSON file", found="none")
+            continue
+        content = file.read_bytes()
+        if content.startswith(LFS_POINTER):
+            yield PackError(Fault.LFS_POINTER, "Git LFS pointer", where=str(file), expected="JSON", found="a pointer")
+        elif json_object(content) is None:
+            yield PackError(Fault.MALFORMED, "not JSON", where=str(file), expected="an object", found="something else")
+
+
+def index_faults(folder: Path, headers: Sequence[Header]) -> Iterator[PackError]:
+    """The index and the headers must name the same tensors in the same files, and each tensor once.
+
+    ``headers`` are those that could be read. Files beside the index are never guessed about: their tensors were
+    forgotten by whoever wrote the index, or they are another set of the same tensors.
+    """
+
+    def fault(what: str, expected: str, found: str) -> PackError:
+        return PackError(Fault.INDEX, what, where=str(folder / INDEX), expected=expected, found=found)
+
+    files = weight_files(folder)
+    if not files:
+        yield PackError(Fault.MISSING, "no weights", where=str(folder), expected="safetensors files", found="none")
+    if not (folder / INDEX).is_file():
+        yield from _without_index(folder, headers, files)
+        return
+    index = json_object((folder / INDEX).read_bytes())
+    listed = index.get("weight_map") if index else None
+    if not isinstance(listed, dict):
+        yield fault("index has no weight map", "an object from tensor to file", type(listed).__name__)
+        return
+    named = set(map(str, listed.values()))
+    for file in sorted(named - {file.name for file in files}):
+        where = str(folder / file)
+        yield PackError(Fault.MISSING, "file is missing", where=where, expected="a safetensors file", found="none")
+    own = [header for header in headers if header.file.name in named]
+    for header in headers:
+        if header.file.name not in named:
+            yield _beside_the_index(header, own)
+    yield from _repeated(folder, own)
+    readable = {header.file.name for header in own}
+    actual = {entry.name: entry.file.name for header in own for entry in header.entries}
+    for name in sorted(set(listed) | set(actual)):
+        if listed.get(name) != actual.get(name) and listed.get(name, actual.get(name)) in readable:
+            yield fault(f"index and headers disagree on {name}", str(actual.get(name)), str(listed.get(name)))
+    total = (index or {}).get("metadata", {}).get("total_size")
+    held = sum(entry.nbytes for header in own for entry in header.entries)
+    if total is not None and total != held and readable == named:
+        yield fault("total size is not the sum of the tensors' bytes", str(held), str(total))
+
+
+def _beside_the_index(header: Header, own: Sequence[Header]) -> PackError:
+    known = {entry.name for other in own for entry in other.entries}
+    mine = {entry.name for entry in header.entries}
+    fault, what = Fault.INDEX, f"{len(mine)} tensors on disk are not in the index"
+    if mine & known:
+        fault, what = Fault.AMBIGUOUS, f"{len(mine & known)} tensors stand in an indexed file too"
+    return PackError(
+        fault,
+        what,
+        where=str(header.file),
+        expected="only files that the index names",
+        found=", ".join(sorted(mine)[:3]),
+        next_step="remove the file, or rebuild the index from the headers of the files that belong together",
+    )
+
+
+def _without_index(folder: Path, headers: Sequence[Header], files: Sequence[Path]) -> Iterator[PackError]:
+    if len(files) < 2:
+        return
+    held = Counter(entry.name for header in headers for entry in header.entries)
+    several = [name for name, count in held.items() if count > 1]
+    if several:
+        yield PackError(
+            Fault.AMBIGUOUS,
+            f"{len(several)} tensors stand in more than one file and no index says which counts",
+            where=str(folder),
+            expected=f"an index of {len(files)} files",
+            found=", ".join(file.name for file in files),
+            next_step="remove the set that is not meant",
+        )
+    else:
+        expected = f"an index of {len(files)} files"
+        yield PackError(Fault.INDEX, "index is missing", where=str(folder / INDEX), expected=expected, found="none")
+
+
+def _repeated(folder: Path, headers: Sequence[Header]) -> Iterator[PackError]:
+    held = Counter(entry.name for header in headers for entry in header.entries)
+    for name in sorted(name for name, count in held.items() if count > 1):
+        yield PackError(
+            Fault.AMBIGUOUS,
+            "tensor stands in two files",
+            where=str(folder / INDEX),
+            expected=f"{name} once",
+            found=str(held[name]),
+        )

@@ -1,0 +1,133 @@
+"""Where the donor's tensors are read from: a pack on this disk, a repository on a hub, or a pack made by a tool."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from recipe.headers import Entry
+from recipe.mini.donors import TOOLS
+from recipe.pack import Pack, read_pack
+from recipe.product import Job
+from recipe.remote import Repository, token
+from runner.digest import sha256_json
+from runner.errors import InputError
+from runner.model.order.overlay import Generated, PackSource
+
+
+class Donor(Protocol):
+    """Tensors by name, and their bytes."""
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """Every tensor of the files that matter."""
+        ...
+
+    def identity(self) -> dict[str, object]:
+        """What names the donor's bytes: digests, revision, entity tags."""
+        ...
+
+    def fetch(self, entries: Iterable[Entry]) -> None:
+        """Have the bytes on this disk. Raises as :meth:`recipe.remote.Repository.fetch`."""
+        ...
+
+    def place(self, entry: Entry) -> tuple[Path, int]:
+        """File and first byte of a tensor."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalDonor:
+    """A whole pack on this disk."""
+
+    pack: Pack
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        return self.pack.tensors
+
+    def identity(self) -> dict[str, object]:
+        return {"header_digest": self.pack.header_digest()}
+
+    def fetch(self, entries: Iterable[Entry]) -> None:
+        """They are here."""
+
+    def place(self, entry: Entry) -> tuple[Path, int]:
+        return entry.file, entry.start
+
+
+@dataclass(frozen=True)
+class RemoteDonor:
+    """Files of a repository, as far as they were fetched."""
+
+    repository: Repository
+    entries: Mapping[str, Entry]
+    header_digest: str
+
+    def identity(self) -> dict[str, object]:
+        repository = self.repository
+        return {
+            "repository": repository.name,
+            "revision": repository.revision,
+            "header_digest": self.header_digest,
+            "entity_tags": repository.tags(),
+        }
+
+    def fetch(self, entries: Iterable[Entry]) -> None:
+        self.repository.fetch(entries)
+
+    def place(self, entry: Entry) -> tuple[Path, int]:
+        return self.repository.place(entry)
+
+
+def open_donor(job: Job, wanted: PackSource, layers: Iterable[str]) -> Donor:
+    """The donor of a job. Raises InputError, PackError and StateError where it is not what the order says."""
+    if wanted.repository is not None and wanted.revision is not None:
+        folder = job.work / "donor"
+        endpoint = os.environ.get("HF_ENDPOINT")
+        repository = Repository(wanted.repository, wanted.revision, folder, endpoint, token())
+        return remote(repository, layers, wanted)
+    donor = LocalDonor(open_pack(job, wanted, "donor"))
+    _pinned(wanted, donor.pack.header_digest())
+    return donor
+
+
+def remote(repository: Repository, layers: Iterable[str], wanted: PackSource) -> RemoteDonor:
+    """The donor behind a repository: its headers are read, no tensor yet."""
+    headers = repository.headers([f"{layer}." for layer in layers])
+    digest = sha256_json({header.file.name: header.digest for header in headers})
+    _pinned(wanted, digest)
+    return RemoteDonor(repository, {entry.name: entry for header in headers for entry in header.entries}, digest)
+
+
+def open_pack(job: Job, wanted: PackSource, role: str) -> Pack:
+    """A pack on this disk, made first where the order has a tool make it."""
+    if wanted.generated is not None:
+        folder = job.work / role
+        if not folder.exists():
+            job.work.mkdir(parents=True, exist_ok=True)
+            job.note(f"make the {role} with {wanted.generated.tool}")
+            tool_of(wanted.generated)(job.standing, folder, wanted.generated)
+        return read_pack(folder)
+    if wanted.pack is None:
+        raise InputError(
+            "this pack must lie on this disk", where=role, expected="pack or generated", found="repository"
+        )
+    return read_pack(job.root / wanted.pack)
+
+
+def tool_of(generated: Generated) -> Callable[[Path, Path, Generated], object]:
+    """The tool that an order names. Raises InputError."""
+    if generated.tool not in TOOLS:
+        raise InputError("no such tool", where="recipe", expected=", ".join(TOOLS), found=generated.tool)
+    return TOOLS[generated.tool]
+
+
+def _pinned(wanted: PackSource, found: str) -> None:
+    if wanted.header_digest is not None and wanted.header_digest != found:
+        raise InputError(
+            "the pack is not the one the order fixed", where="header digest", expected=wanted.header_digest, found=found
+        )

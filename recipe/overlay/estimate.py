@@ -1,0 +1,70 @@
+"""What an overlay will take: from headers on this disk, without network and without writing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recipe.headers import Entry
+from recipe.overlay.donor import tool_of
+from recipe.overlay.splice import dropped_of, resolve
+from recipe.overlay.target import overlay_of
+from recipe.pack import Pack, read_pack
+from recipe.product import Estimate, Job
+from runner.model.order import Overlay
+from runner.model.order.overlay import PackSource
+
+_BYTES_A_SECOND = 400_000_000
+"""Reading twice, hashing and writing once, on a plain disk."""
+_SECONDS_A_MODULE = 2
+"""Coding one matrix of the small pack again, on one core."""
+_UNKNOWN = "known once its headers are read"
+
+
+def estimate(job: Job) -> Estimate:
+    """See :class:`recipe.product.Recipe`."""
+    recipe = overlay_of(job)
+    made = recipe.source is not None and recipe.source.generated is not None
+    source = _here(job, recipe.source)
+    whole = sum(header.file.stat().st_size for header in source.headers)
+    counts = {"files": str(len(source.headers)), "bytes read": str(2 * whole)}
+    seconds = 1 + whole // _BYTES_A_SECOND
+    if made:
+        counts["source"] = "made first by a tool: what is replaced is known then"
+    else:
+        counts |= _replaced(recipe, source)
+    for role, wanted in (("source", recipe.source), ("donor", recipe.donor)):
+        if wanted is not None and wanted.generated is not None:
+            tool_of(wanted.generated)
+            seconds += _tool_seconds(source, wanted)
+            counts[f"{role} made by"] = wanted.generated.tool
+    if recipe.donor.pack is not None and not made:
+        plan = resolve(recipe, source, read_pack(job.root / recipe.donor.pack).tensors)
+        counts |= {"tensors in": str(len(plan.splices)), "bytes in": str(plan.nbytes_in)}
+    else:
+        counts["bytes in"] = _UNKNOWN
+    return Estimate(seconds=seconds, counts=counts)
+
+
+def _here(job: Job, wanted: PackSource | None) -> Pack:
+    folder: Path = job.standing if wanted is None or wanted.pack is None else job.root / wanted.pack
+    return read_pack(folder)
+
+
+def _replaced(recipe: Overlay, source: Pack) -> dict[str, str]:
+    gone: list[Entry] = [entry for entries in dropped_of(recipe, source).values() for entry in entries]
+    files = {entry.file.name for entry in gone}
+    return {
+        "tensors out": str(len(gone)),
+        "bytes out": str(sum(entry.nbytes for entry in gone)),
+        "files rewritten": ", ".join(sorted(files)),
+    }
+
+
+def _tool_seconds(source: Pack, wanted: PackSource) -> int:
+    generated = wanted.generated
+    if generated is None or generated.tool != "requantised-experts":
+        return 1
+    own = [
+        name for name in source.modules if any(f".layers.{layer}.mlp.experts." in name for layer in generated.layers)
+    ]
+    return _SECONDS_A_MODULE * len(own)

@@ -1,0 +1,305 @@
+"""Make the overlaid pack: a file at a time, two at once, memory a few chunks; whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recipe import pack_write, shard_write
+from recipe.closure import INDEX
+from recipe.headers import Entry, Header, read_header
+from recipe.overlay.configuration import configurations
+from recipe.overlay.donor import Donor, open_donor, open_pack
+from recipe.overlay.splice import Plan, resolve
+from recipe.overlay.target import coming_to, entries_of, overlay_of, parts_of, tensors_of
+from recipe.pack import Pack, read_pack
+from recipe.payload import READERS, file_digests, identity, sha256_of
+from recipe.product import Job, Product, pack_digests
+from runner.digest import canonical_json, sha256_json, sha256_listing, sha256_tree
+from runner.errors import StateError
+from runner.files import write_whole
+from runner.model.product import PROVENANCE
+
+BEGUN = ".begun.json"
+"""In the unfinished folder: what is being made of what, so that nothing else goes on with it."""
+_DONE = ".done-"
+_FICLONE = 0x40049409
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One weight file of the product."""
+
+    how: str
+    """``rewritten``, or how it came over: ``copy``, ``link``, ``reflink``."""
+    source: str
+    """SHA-256 of the source's file, as it was read."""
+    digest: str
+    """SHA-256 of the product's file."""
+    tensors: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of each tensor that came from the donor."""
+
+
+def make(job: Job) -> Product:
+    """Make the product, or find it made. See :class:`recipe.product.Recipe`."""
+    source, donor, plan = resolved(job)
+    try:
+        if not _made(job):
+            _build(job, source, donor, plan)
+        return _product(job, plan)
+    except OSError as error:
+        raise StateError(
+            "the overlay cannot be written",
+            where=str(error.filename or job.product),
+            expected="a folder that can be written to, on a disk with room",
+            found=error.strerror or str(error),
+            next_step="mend that and run again: finished files are kept",
+        ) from error
+
+
+def _made(job: Job) -> bool:
+    """Whether the product is there already, by its own provenance."""
+    file = job.product / PROVENANCE
+    recipe = overlay_of(job).model_dump(mode="json", exclude_none=True)
+    return file.is_file() and json.loads(file.read_bytes()).get("recipe") == recipe
+
+
+def resolved(job: Job) -> tuple[Pack, Donor, Plan]:
+    """Source, donor and overlay, from headers alone. Raises InputError where they do not fit."""
+    recipe = overlay_of(job)
+    source = read_pack(job.standing) if recipe.source is None else open_pack(job, recipe.source, "source")
+    donor = open_donor(job, recipe.donor, recipe.layers)
+    return source, donor, resolve(recipe, source, donor.entries)
+
+
+def _build(job: Job, source: Pack, donor: Donor, plan: Plan) -> None:
+    recipe = overlay_of(job)
+    partial = pack_write.partial_folder(job.product)
+    _begin(job, partial, source, donor)
+    _room(job, partial, source, plan)
+    small = source.small_files_digest()
+    donor.fetch(splice.donor for splice in plan.splices)
+    with ThreadPoolExecutor(READERS) as pool:
+        pending = {
+            header.file.name: pool.submit(_shard, job, partial, header, plan, donor) for header in source.headers
+        }
+        shards = {name: one.result() for name, one in pending.items()}
+    for file in source.small_files():
+        if file.name not in {INDEX, PROVENANCE}:
+            _copy_small(file, partial / file.relative_to(source.folder))
+    for name, content in configurations(recipe, plan, tensors_of(plan)).items():
+        pack_write.write_json(partial / name, content)
+    if (source.folder / INDEX).is_file() or len(source.headers) > 1:
+        headers = [read_header(partial / header.file.name) for header in source.headers]
+        sizes = {one.file.name: {entry.name: entry.nbytes for entry in one.entries} for one in headers}
+        pack_write.write_index(partial, sizes)
+    pack_write.write_json(partial / PROVENANCE, provenance(job, source, donor, plan, shards))
+    job.note("read the source again")
+    _unchanged(source, {name: shard.source for name, shard in shards.items()}, small)
+    for note in partial.glob(".*"):
+        note.unlink()
+    pack_write.publish(partial, job.product)
+
+
+def _begin(job: Job, partial: Path, source: Pack, donor: Donor) -> None:
+    """Start the unfinished folder, or go on with it where it is the same work. Raises StateError where it is not."""
+    inputs = {header.file.name: identity(header.file.resolve()) for header in source.headers}
+    begun = {
+        "recipe": overlay_of(job).model_dump(mode="json"),
+        "source": {"headers": source.header_digest(), "files": inputs},
+        "donor": donor.identity(),
+        "code": sha256_tree(Path(__file__).parent.parent, Path(__file__).parent.parent.glob("*.py"))
+        + sha256_tree(Path(__file__).parent, Path(__file__).parent.glob("*.py")),
+    }
+    path = partial / BEGUN
+    if not path.is_file():
+        pack_write.fresh(partial)
+        write_whole(path, canonical_json(begun))
+        return
+    before = json.loads(path.read_bytes())
+    changed = [name for name in begun if before.get(name) != json.loads(canonical_json(begun[name]))]
+    if changed:
+        raise StateError(
+            "an overlay was begun here with other arguments, inputs or code",
+            where=str(partial),
+            expected="the same as when it was begun",
+            found=f"another {', '.join(changed)}",
+            next_step="remove that folder to start again",
+        )
+
+
+def _room(job: Job, partial: Path, source: Pack, plan: Plan) -> None:
+    """StateError where the disk cannot hold what is still to be written."""
+    copies = overlay_of(job).unchanged == "copy"
+    wanted = sum(
+        header.file.stat().st_size
+        for header in source.headers
+        if (copies or header.file.name in plan.rewritten) and not (partial / header.file.name).exists()
+    )
+    wanted += plan.nbytes_in
+    free = shutil.disk_usage(partial).free
+    if free < wanted:
+        raise StateError(
+            "the disk is too full for this overlay",
+            where=str(partial),
+            expected=f"{wanted:,} bytes free",
+            found=f"{free:,}",
+            next_step="free some room, or let unchanged files be linked or reflinked",
+        )
+
+
+def _shard(job: Job, partial: Path, header: Header, plan: Plan, donor: Donor) -> Shard:
+    """One file of the product, unless an earlier attempt finished it."""
+    name = header.file.name
+    target, note = partial / name, partial / f"{_DONE}{name}.json"
+    if note.is_file() and target.is_file():
+        return Shard(**json.loads(note.read_bytes()))
+    target.unlink(missing_ok=True)
+    source = header.file.resolve()
+    if name in plan.rewritten:
+        digest, of_parts = shard_write.write(target, parts_of(plan, header, donor), header.metadata)
+        own = {splice.name for splice in coming_to(plan, name)}
+        tensors = {part: found for part, found in of_parts.items() if part in own}
+        made = Shard("rewritten", sha256_of(source), digest, tensors)
+    else:
+        how = overlay_of(job).unchanged
+        digest = _BRING[how](job, source, target)
+        made = Shard(how, digest, digest)
+    write_whole(note, json.dumps(asdict(made)).encode())
+    job.note(f"{name} {made.how}")
+    return made
+
+
+def _copied(_job: Job, source: Path, target: Path) -> str:
+    found: list[str] = []
+    shard_write.appear(target, lambda put: found.append(sha256_of(source, put)))
+    return found[0]
+
+
+def _linked(job: Job, source: Path, target: Path) -> str:
+    """A second name of the same file: only inside a store, whose packs are never written to."""
+    store = (job.root / (overlay_of(job).store or "")).resolve()
+    for path in (source, target):
+        if not path.resolve().is_relative_to(store):
+            raise StateError(
+                "a file outside the pack store cannot be shared",
+                where=str(path),
+                expected=f"a path in {store}",
+                found=str(path.resolve()),
+                next_step="move the pack into the store, or copy unchanged files",
+            )
+    digest = sha256_of(source)
+    os.link(source, target)
+    return digest
+
+
+def _reflinked(_job: Job, source: Path, target: Path) -> str:
+    """A copy that shares its blocks until one side is written to. Raises StateError where the disk cannot do it."""
+    digest = sha256_of(source)
+    with source.open("rb") as old, target.open("xb") as new:
+        try:
+            fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
+        except OSError as error:
+            target.unlink()
+            if error.errno in (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY):
+                raise StateError(
+                    "this file system has no reflinks",
+                    where=str(target),
+                    found=str(error.strerror),
+                    next_step="copy unchanged files, or link them inside a pack store",
+                ) from error
+            raise
+    return digest
+
+
+_BRING: dict[str, Callable[[Job, Path, Path], str]] = {"copy": _copied, "link": _linked, "reflink": _reflinked}
+
+
+def _copy_small(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+
+
+def _unchanged(source: Pack, read: dict[str, str], small: str) -> None:
+    """The source again, all of it: what was read is what lies there. Raises StateError."""
+    now = file_digests([header.file for header in source.headers])
+    changed = sorted(name for name, digest in now.items() if digest != read[name])
+    if source.small_files_digest() != small:
+        changed.append("a small file")
+    if changed:
+        raise StateError(
+            "the source changed while it was being read",
+            where=str(source.folder),
+            expected="the same bytes before and after",
+            found=", ".join(changed),
+            next_step="find out who writes there, then start again",
+        )
+
+
+def provenance(job: Job, source: Pack, donor: Donor, plan: Plan, shards: dict[str, Shard]) -> dict[str, Any]:
+    """Where every part of the product comes from; no times and no places of this disk, so the same work is the same."""
+    recipe = overlay_of(job)
+    where: dict[str, Entry] = {}
+    for header in source.headers:
+        if header.file.name in plan.rewritten:
+            parts = parts_of(plan, header, donor)
+            where |= {entry.name: entry for entry in entries_of(parts, header.metadata, header.file)}
+    return {
+        "recipe": recipe.model_dump(mode="json", exclude_none=True),
+        "source": {
+            "header_digest": source.header_digest(),
+            "payload_digest": sha256_listing({name: shard.source for name, shard in shards.items()}),
+            "small_files_digest": source.small_files_digest(),
+        },
+        "donor": donor.identity(),
+        "files": {
+            name: {"how": shard.how, "source": shard.source, "digest": shard.digest} for name, shard in shards.items()
+        },
+        "tensors": [
+            {
+                "name": splice.name,
+                "donor": splice.donor.name,
+                "donor_file": splice.donor.file.name,
+                "donor_bytes": [splice.donor.start, splice.donor.stop],
+                "dtype": splice.donor.dtype,
+                "donor_shape": list(splice.donor.shape),
+                "shape": list(splice.shape),
+                "payload": shards[splice.shard].tensors[splice.name],
+                "file": splice.shard,
+                "bytes": [where[splice.name].start, where[splice.name].stop],
+            }
+            for splice in plan.splices
+        ],
+        "dropped": [
+            {"name": entry.name, "file": entry.file.name, "dtype": entry.dtype, "shape": list(entry.shape)}
+            for entry in plan.dropped
+        ],
+        "bytes": {"in": plan.nbytes_in, "out": plan.nbytes_out, "difference": plan.nbytes_in - plan.nbytes_out},
+    }
+
+
+def _product(job: Job, plan: Plan) -> Product:
+    kept = json.loads((job.product / PROVENANCE).read_bytes())
+    inputs = sha256_json({"source": kept["source"], "donor": kept["donor"]})
+    how = [file["how"] for file in kept["files"].values()]
+    return Product(
+        kind="pack",
+        folder=str(job.product),
+        digests=pack_digests(job.product) | {"inputs": inputs},
+        summary={
+            "tensors replaced": str(len(plan.dropped)),
+            "tensors from the donor": str(len(plan.splices)),
+            "bytes out": str(plan.nbytes_out),
+            "bytes in": str(plan.nbytes_in),
+            "files rewritten": str(how.count("rewritten")),
+            "files unchanged": str(len(how) - how.count("rewritten")),
+        },
+    )

@@ -1,0 +1,63 @@
+"""The product's files: which come over as they are, which are written anew, and what stands in each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from recipe.headers import Entry, Header
+from recipe.overlay.donor import Donor
+from recipe.overlay.splice import Plan, Splice
+from recipe.product import Job
+from recipe.shard_write import Part, header_bytes, in_order
+from runner.errors import InputError
+from runner.model.order import Overlay
+
+
+def overlay_of(job: Job) -> Overlay:
+    """The job's recipe, which is an overlay. Raises InputError for another one."""
+    if not isinstance(job.recipe, Overlay):
+        raise InputError("this is no overlay", where="recipe", expected="Overlay", found=type(job.recipe).__name__)
+    return job.recipe
+
+
+def kept_of(plan: Plan, header: Header) -> list[Entry]:
+    """What stays of one file."""
+    gone = {entry.name for entry in plan.dropped}
+    return [entry for entry in header.entries if entry.name not in gone]
+
+
+def coming_to(plan: Plan, file: str) -> list[Splice]:
+    """What comes into one file."""
+    return [splice for splice in plan.splices if splice.shard == file]
+
+
+def parts_of(plan: Plan, header: Header, donor: Donor) -> list[Part]:
+    """Everything of a file that is written anew, in order, with the places where the bytes lie now."""
+    kept = [
+        Part(entry.name, entry.dtype, entry.shape, entry.file, entry.start, entry.nbytes)
+        for entry in kept_of(plan, header)
+    ]
+    new = []
+    for splice in coming_to(plan, header.file.name):
+        file, start = donor.place(splice.donor)
+        new.append(Part(splice.name, splice.donor.dtype, splice.shape, file, start, splice.donor.nbytes))
+    return in_order([*kept, *new])
+
+
+def entries_of(parts: list[Part], metadata: Mapping[str, str], file: Path) -> list[Entry]:
+    """The entries of a file that is written from these parts."""
+    at = len(header_bytes(parts, dict(metadata)))
+    entries = []
+    for part in parts:
+        entries.append(Entry(part.name, part.dtype, part.shape, file, at, at + part.nbytes))
+        at += part.nbytes
+    return entries
+
+
+def tensors_of(plan: Plan) -> dict[str, Entry]:
+    """Every tensor of the product by name, for what a configuration says of it; places are those of before."""
+    gone = {entry.name for entry in plan.dropped}
+    kept = {name: entry for name, entry in plan.source.tensors.items() if name not in gone}
+    return kept | {splice.name: replace(splice.donor, name=splice.name, shape=splice.shape) for splice in plan.splices}

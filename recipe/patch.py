@@ -1,0 +1,147 @@
+"""The recipe of a patch order: a shadow of the engine's packages with the patched files in it.
+
+The seat's own installation stays as it is. The product stands before it on the engine's import path, and every rank
+says from its memory which patched modules it imported (:func:`tree_digest` is what it must say).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+from recipe import patch_apply
+from recipe.patch_set import PatchSet, load_set
+from recipe.product import Job
+from runner.digest import sha256_bytes, sha256_file, sha256_json
+from runner.errors import CarveError, InputError
+from runner.model.order.patch import Patching
+from runner.model.product import PROVENANCE, Estimate, Product, Verified
+
+
+def estimate(job: Job) -> Estimate:
+    """Patches, files and edits. Raises InputError for a patch that does not fit the installed distribution."""
+    patches = _patches(job)
+    edits = sum(len(part.edits) for patch in patches.patches for part in patch.files)
+    counts = {"patches": str(len(patches.patches)), "files": str(len(patches.files)), "edits": str(edits)}
+    return Estimate(seconds=15, counts=counts)
+
+
+def make(job: Job) -> Product:
+    """Compose, compile and import the patched files, then let the shadow appear.
+
+    Raises InputError for a drifted file, an anchor that is not unique, a result that does not import and a digest other
+    than the order's; StateError where the disk stands in the way.
+    """
+    patches, site = _patches(job), _site(job)
+    provenance = _provenance(job, patches, site)
+    text = json.dumps(provenance, indent=1).encode() + b"\n"
+    job.note(f"import {len(patches.modules)} patched modules")
+    patch_apply.shadow(site, patches, job.product, notes={PROVENANCE: text})
+    return Product(
+        kind="tree",
+        folder=str(job.product),
+        digests=_digests(job.product),
+        summary=_summary(provenance),
+    )
+
+
+def verify(job: Job, product: Product) -> Verified:
+    """Every patched file again: content, markers, and that the distribution below is still pristine."""
+    faults: list[str] = []
+    try:
+        patches, site = _patches(job), _site(job)
+        patch_apply.shadow(site, patches, job.product, None, notes={})
+        wanted = _provenance(job, patches, site)
+        if json.loads((job.product / PROVENANCE).read_bytes()) != wanted:
+            faults.append(f"{PROVENANCE} is not that of these patches")
+    except CarveError as error:
+        faults.append(f"{error.what}: {error.where}: expected {error.expected}, found {error.found}")
+    text = (job.product / PROVENANCE).read_text(encoding="utf-8")
+    return Verified(digests=_digests(job.product), summary=product.summary, faults=tuple(faults), provenance=text)
+
+
+def tree_digest(modules: Mapping[str, tuple[str, Sequence[str]]]) -> str:
+    """One digest for patched Python files: path to the file's SHA-256 and the markers in the module's memory."""
+    return sha256_json({file: [digest, list(markers)] for file, (digest, markers) in sorted(modules.items())})
+
+
+def _patches(job: Job) -> PatchSet:
+    recipe = _recipe(job)
+    patches = load_set(recipe.patches)
+    for patch in patches.patches:
+        if patch.distribution != recipe.distribution:
+            raise InputError(
+                "the patch is for another distribution",
+                where=patch.name,
+                expected=recipe.distribution,
+                found=patch.distribution,
+            )
+    return patches
+
+
+def _recipe(job: Job) -> Patching:
+    assert isinstance(job.recipe, Patching), "the order's kind types its recipe"
+    return job.recipe
+
+
+def _site(job: Job) -> Path:
+    """The folder that holds the installed packages. InputError where the distribution is another one."""
+    name, _, wanted = _recipe(job).distribution.partition("==")
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:
+        raise InputError(
+            "the distribution to patch is not installed",
+            where=name,
+            expected=f"{name}=={wanted}",
+            found="none",
+            next_step="run `scripts/setup engine`",
+        ) from None
+    if found.version != wanted:
+        raise InputError("another version is installed", where=name, expected=wanted, found=found.version)
+    return Path(str(found.locate_file("")))
+
+
+def _provenance(job: Job, patches: PatchSet, site: Path) -> dict[str, Any]:
+    files: dict[str, Any] = {}
+    for file in patches.files:
+        after = sha256_bytes(patches.compose(file, (site / file).read_bytes()))
+        wanted = _recipe(job).after.get(file, after)
+        if after != wanted:
+            raise InputError(
+                "the patches give another file than the order says", where=file, expected=wanted, found=after
+            )
+        files[file] = {"before": patches.before(file), "after": after, "markers": list(patches.markers(file))}
+    if unknown := sorted(set(_recipe(job).after) - set(files)):
+        raise InputError("the order fixes files that no patch edits", where=", ".join(unknown))
+    return {
+        "distribution": _recipe(job).distribution,
+        "set": patches.digest,
+        "patches": [{"name": patch.name, "version": patch.version, "why": patch.why} for patch in patches.patches],
+        "files": files,
+    }
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """``tree`` over the patched Python files, ``inputs`` over what the distribution's files were."""
+    provenance = json.loads((folder / PROVENANCE).read_bytes())
+    files: dict[str, Any] = provenance["files"]
+    python = {
+        file: (sha256_file(folder / file), facts["markers"]) for file, facts in files.items() if file.endswith(".py")
+    }
+    return {
+        "tree": tree_digest(python),
+        "provenance": sha256_file(folder / PROVENANCE),
+        "inputs": sha256_json({file: facts["before"] for file, facts in files.items()}),
+    }
+
+
+def _summary(provenance: dict[str, Any]) -> dict[str, str]:
+    named = {f"patch {patch['name']}": f"version {patch['version']}" for patch in provenance["patches"]}
+    return {"distribution": provenance["distribution"], "files": str(len(provenance["files"]))} | named
+
+
+__all__ = ["estimate", "make", "tree_digest", "verify"]

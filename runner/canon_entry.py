@@ -1,0 +1,202 @@
+"""One standing configuration in the canon: how to launch it, that it ran, what it gained, what is not in it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from runner.adoption import stale, waivers_for
+from runner.attest.statement import Signed, moment
+from runner.ledger import Ledger
+from runner.markdown import cell, table
+from runner.model.adoption import Adoption
+from runner.model.base import decimal_text
+from runner.model.boot import BootRecord
+from runner.model.report import Measured, ReportPredicate
+from runner.model.verdict import Status
+from runner.reproduction import assurance_level
+from runner.summary import engagement_text, primary_rate
+from runner.yaml_strict import parse
+from serve.adapters.process import flags
+
+_LAUNCHED = ("candidate-only", "incumbent-only", "shared", "forcing")
+"""Roles of the boots that served, the one that is most like the standing seat first."""
+_SWITCHES = frozenset({"variant", "strict"})
+"""Requested values that the plugin reads from its environment, not engine options."""
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A report with the decision that counts for it."""
+
+    entry: Signed
+    report: ReportPredicate
+    adoption: Adoption
+    by: str
+    against: tuple[str, ...]
+    """Why an ADOPTED does not count."""
+
+    @property
+    def link(self) -> str:
+        """The run, as a link to its report from ``canon/``."""
+        return run_link(self.report)
+
+
+def run_link(report: ReportPredicate) -> str:
+    """The run's id as a link from ``canon/``; names of orders and runs hold nothing that Markdown reads."""
+    return f"[{report.run}](../reports/{report.order.name}/{report.run}/report.md)"
+
+
+def order_field(report: ReportPredicate, *path: str) -> Any:
+    """A field of the order's own text; None where it has none."""
+    value = parse(report.order.text.encode(), report.order.name).value
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def launched(measured: Measured) -> BootRecord | None:
+    """The boot that is most like the standing seat and read itself back."""
+    roles = {boot.id: boot.role for boot in measured.plan.boots}
+    served = [boot for boot in measured.boots if boot.resolved and boot.engine and boot.ended == "stopped"]
+    fitting = [boot for role in _LAUNCHED for boot in served if roles.get(boot.planned) == role]
+    return fitting[0] if fitting else None
+
+
+def launch_command(report: ReportPredicate, boot: BootRecord) -> str:
+    """What starts the engine as it stood: every option that was asked for, with the value the live engine gave."""
+    options = {name: boot.resolved[name] for name in boot.requested if name in boot.resolved and name not in _SWITCHES}
+    words = flags(dict(sorted(options.items())))
+    switches = [f"CARVE_{name.upper()}={boot.resolved[name]}" for name in sorted(_SWITCHES & boot.resolved.keys())]
+    pack = order_field(report, "target", "pack")
+    start = [*switches, "vllm", "serve", shlex.quote(pack) if isinstance(pack, str) else "PACK"]
+    lines = [" ".join(start)]
+    for word in words:
+        if word.startswith("--"):
+            lines.append(f"  {word}")
+        else:
+            lines[-1] += f" {shlex.quote(word)}"
+    return " \\\n".join(lines)
+
+
+def _launch(decided: Decided, measured: Measured, boot: BootRecord) -> list[str]:
+    engine = f"{boot.engine.get('name', 'engine')} {boot.engine.get('version', '')}".strip()
+    proofs = [sample for sample in measured.samples if sample.variant != measured.plan.variants.get("incumbent")]
+    proofs = [sample for sample in proofs if sample.engagement]
+    best = [sample for sample in proofs if sample.boot == boot.id] or proofs
+    rows = [
+        (each.rank, sample.window, engagement_text(each.witness), decided.link)
+        for sample in best[-1:]
+        for each in sample.engagement
+    ]
+    return [
+        "#### Launch",
+        "",
+        f"Written from what boot {boot.id} of run {decided.link} read back of itself; served by {cell(engine)} on",
+        f"{len(boot.ranks)} rank(s).",
+        "",
+        "```sh",
+        launch_command(decided.report, boot),
+        "```",
+        "",
+        *table(("setting", "live value"), [(name, boot.resolved[name]) for name in sorted(boot.resolved)]),
+        "#### Proof of launch",
+        "",
+        f"{boot.kv_tokens} KV tokens (run {decided.link}). What the witness counted:",
+        "",
+        *table(("rank", "window", "witness counted", "run"), rows),
+    ]
+
+
+def _rates(decided: Decided, measured: Measured) -> Iterator[tuple[object, ...]]:
+    """Median decode rate of each arm over the undisturbed blocks of quads."""
+    drawn = {window.id for window in measured.plan.windows if window.arm == "drawn"}
+    for arm, variant in measured.plan.variants.items():
+        blocks = [each for each in measured.samples if each.window in drawn and each.variant == variant]
+        rates = [float(rate) for each in blocks if not each.disturbed and (rate := primary_rate(each))]
+        if rates:
+            name = f"decode rate, {arm} ({variant}), median of {len(rates)} blocks"
+            yield ("speed", "", name, f"{decimal_text(median(rates))} tok/s", "", decided.link)
+
+
+def _measured(decided: Decided, measured: Measured) -> list[str]:
+    figures = [
+        (gate.name, gate.verdict, figure.name, f"{figure.value} {figure.unit}".strip(), figure.limit, decided.link)
+        for gate in decided.report.gates
+        for figure in gate.figures
+    ]
+    headers = ("gate", "verdict", "figure", "value", "limit", "run")
+    return [
+        "#### Measured against the incumbent",
+        "",
+        *table(headers, [*_rates(decided, measured), *figures]),
+    ]
+
+
+def _not_included(decided: Decided) -> list[str]:
+    excluded = order_field(decided.report, "scope", "excludes")
+    rows = [(what, "the order leaves it out", decided.link) for what in excluded or ()]
+    rows += [
+        (f"gate {gate.name}", f"{gate.verdict}: {'; '.join(gate.reasons)}", decided.link)
+        for gate in decided.report.gates
+        if gate.verdict is not Status.PASS
+    ]
+    if not rows:
+        return []
+    return ["#### Not included", "", *table(("what", "why", "run"), rows)]
+
+
+def _waivers(decided: Decided, ledger: Ledger, newest: str) -> list[str]:
+    lines = []
+    for entry, waiver in waivers_for(ledger, decided.entry.digest):
+        if entry.digest in decided.adoption.waivers:
+            over = moment(newest, entry.where) > moment(waiver.expires_at, entry.where)
+            state = "EXPIRED" if over else "stands"
+            lines.append(f"- waiver of {waiver.gate} until {waiver.expires_at} ({state}): {cell(waiver.reason)}")
+    return [*lines, ""] if lines else []
+
+
+def standing_lines(decided: Decided, ledger: Ledger, newest: str) -> list[str]:
+    """The entry; ``newest`` is the time of the newest statement, at which the canon speaks."""
+    report, measured = decided.report, ledger.measured(decided.entry)
+    changed, boot = stale(decided.entry, ledger), launched(measured)
+    return [
+        f"### {report.order.name} on {report.seat.name}",
+        "",
+        f"Run {decided.link}, label {report.seat.label}, {decided.adoption.scope}; report {decided.entry.digest}.",
+        f"Adopted by {decided.by} on {decided.adoption.created_at}: {cell(decided.adoption.reason)}",
+        f"Assurance: {assurance_level(decided.entry, ledger)}; "
+        f"outside witnesses {', '.join(report.assurance) or 'none'}; "
+        f"try {ledger.tries.get(report.plan.intent, 1)} of this candidate.",
+        *([f"Stale since the newest observation of {report.seat.name}: {', '.join(changed)}"] if changed else []),
+        "",
+        *_waivers(decided, ledger, newest),
+        *(_launch(decided, measured, boot) if boot else []),
+        *_measured(decided, measured),
+        *_not_included(decided),
+    ]
+
+
+def open_items(decided: Decided, ledger: Ledger, newest: str) -> Iterator[tuple[object, ...]]:
+    """What is left to do for one standing entry: item, owner, until when, run."""
+    report = decided.report
+    issuer = order_field(report, "people", "issuer") or "not named"
+    operator = order_field(report, "people", "seat_operator") or issuer
+    for entry, waiver in waivers_for(ledger, decided.entry.digest):
+        if entry.digest in decided.adoption.waivers:
+            owner = ", ".join(signer.principal for signer in entry.signers)
+            yield (f"gate {waiver.gate} is waived: {waiver.reason}", owner, waiver.expires_at, decided.link)
+    for need in order_field(report, "capability") or ():
+        if isinstance(need, dict) and need.get("available") != "yes":
+            instead = need.get("substitute_if_absent") or "nothing"
+            yield (f"{need.get('name')} was not available; instead: {instead}", issuer, "", decided.link)
+    for subject in stale(decided.entry, ledger):
+        yield (f"{subject} has changed on {report.seat.name}: measure again", operator, "", decided.link)
+    if assurance_level(decided.entry, ledger) == "self-attested":
+        yield ("no other key has reproduced it", operator, "", decided.link)
+
+
+__all__ = ["Decided", "launch_command", "launched", "open_items", "order_field", "run_link", "standing_lines"]

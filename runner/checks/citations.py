@@ -1,0 +1,54 @@
+"""Facts that other orders state: a cited fact is the same there, and it still stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.checks.fault import Fault
+from runner.errors import InputError
+from runner.model.order import Fact, WorkOrder, load_order
+from runner.paths import source_root, workspace
+
+
+def citations(order: WorkOrder) -> Iterator[Fault]:
+    """Every citation that does not hold."""
+    for index, fact in enumerate(order.facts):
+        evidence = fact.evidence
+        if evidence is None or evidence.order is None or fact.status != "standing":
+            continue
+        message = _fault(fact, evidence.order, str(evidence.fact))
+        if message:
+            yield Fault(("facts", index, "evidence", "fact"), f"{fact.id}: {message}")
+
+
+def _fault(fact: Fact, name: str, cited: str) -> str:
+    """What is wrong with one citation; empty where it holds."""
+    path = _find(name)
+    if path is None:
+        return f"there is no order {name}"
+    try:
+        known = {one.id: one for one in load_order(path).order.facts}
+    except InputError as error:
+        return f"order {name} cannot be read: {error.what}"
+    if cited not in known:
+        return f"order {name} has no fact {cited}"
+    there = known[cited]
+    if there.status != "standing":
+        instead = f"; {there.superseded_by} stands instead" if there.superseded_by else ""
+        return f"fact {cited} of order {name} is {there.status}{instead}"
+    if (there.value, there.unit) != (fact.value, fact.unit):
+        return f"order {name} says {there.value} {there.unit or ''}, not {fact.value} {fact.unit or ''}"
+    if there.label != fact.label:
+        return f"order {name} calls it {there.label}, not {fact.label}"
+    return ""
+
+
+def _find(name: str) -> Path | None:
+    """The file of an order, in the workspace or in this checkout; ``t5`` may lie in ``T5.yaml``."""
+    try:
+        folders = [workspace() / "orders", source_root() / "orders"]
+    except InputError:
+        folders = [source_root() / "orders"]
+    files = (path for folder in folders for path in sorted(folder.glob("*.yaml")))
+    return next((path for path in files if path.stem.lower() == name), None)

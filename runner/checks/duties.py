@@ -1,0 +1,69 @@
+"""What an order owes its reader: prior art, capabilities with substitutes, additions that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runner.checks.fault import Fault
+from runner.model.order import KernelOrder, WorkOrder
+from runner.model.seat import SeatManifest
+
+
+def duties(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
+    """Every duty that is not met."""
+    yield from _prior_art(order)
+    yield from _capabilities(order, manifest)
+    for index, addition in enumerate(order.added):
+        if not _exists(order, addition.field):
+            yield Fault(("added", index, "field"), f"the order has no field {addition.field}")
+
+
+def unfilled(order: WorkOrder) -> Iterator[Fault]:
+    """What a starter leaves for a person: ``<why>``."""
+    yield from _unfilled((), order.model_dump(mode="python"))
+
+
+def _unfilled(path: tuple[str | int, ...], value: object) -> Iterator[Fault]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _unfilled((*path, key), inner)
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield from _unfilled((*path, index), inner)
+    elif isinstance(value, str) and value.startswith("<") and value.endswith(">"):
+        yield Fault(path, f"still to be filled in: {value[1:-1]}")
+
+
+def _prior_art(order: WorkOrder) -> Iterator[Fault]:
+    """New code is not ordered before somebody looked for old code (campaign FL-61)."""
+    if not isinstance(order, KernelOrder) or not (order.candidate.sources or order.candidate.files_allowed):
+        return
+    if order.design is None or not order.design.prior_art:
+        message = "no prior art: say what exists that does this work, where, and why it is not simply used"
+        yield Fault(("design", "prior_art"), message)
+
+
+def _capabilities(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
+    for index, need in enumerate(order.capability):
+        path = ("capability", index, "available")
+        lacking = manifest is not None and need.name in manifest.lacks
+        if lacking and need.available == "yes":
+            yield Fault(path, f"{need.name} is called available, seat {manifest.name if manifest else ''} lacks it")
+        elif (lacking or need.available == "no") and need.substitute_if_absent is None:
+            yield Fault(path, f"{need.name} is not available and the order names no substitute")
+
+
+def _exists(order: WorkOrder, field: str) -> bool:
+    """Whether the dotted path leads somewhere; entries of a list by number, or by their ``name`` or ``id``."""
+    value: object = order
+    for part in field.split("."):
+        if isinstance(value, tuple):
+            named = (one for one in value if part in (getattr(one, "name", None), getattr(one, "id", None)))
+            value = value[int(part)] if part.isdigit() and int(part) < len(value) else next(named, None)
+        elif isinstance(value, dict):
+            value = value.get(part)
+        else:
+            value = getattr(value, part, None)
+        if value is None:
+            return False
+    return True

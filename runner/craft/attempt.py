@@ -1,0 +1,235 @@
+"""One attempt: a fresh clone, a session, a look at everything it left, a frozen commit where nothing is wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.clock import now
+from runner.craft import guard, sandbox
+from runner.craft.bench import REVIEWS, Bench, benches, crafts
+from runner.craft.guard import Watched
+from runner.craft.sandbox import Walls
+from runner.craft.session import Setting, finding, hold
+from runner.craft.store import REGULAR, Change, Store, digests, permitted, tree_digest
+from runner.digest import sha256_bytes, sha256_file
+from runner.errors import StateError
+from runner.files import write_whole
+from runner.model.attempt import Attempt, Finding, Session
+from runner.model.craftsperson import CraftspersonEntry, Limits
+from runner.steps.journal import Journal
+
+BRIEF, TRANSCRIPT, JOURNAL = "BRIEF.md", "transcript.log", "journal.jsonl"
+FREE_BYTES = 500 << 20
+"""Left on the disk before an attempt may begin."""
+PACKAGES = ("runner", "serve", "recipe", "carve_kernels")
+IMPORTS = (
+    "import importlib.util as u\n"
+    f"for n in {PACKAGES!r}:\n s = u.find_spec(n)\n if s: print(n, (s.submodule_search_locations or [s.origin])[0])"
+)
+"""Prints where each package of the checkout would be imported from."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one attempt is about."""
+
+    bench: Bench
+    folder: Path
+    """Where it works and is kept."""
+    number: int
+    name: str
+    entry: CraftspersonEntry
+    brief: str
+    order: Path
+    checkout: Path
+    workspace: Path
+    allowed: tuple[str, ...]
+    base: str
+    """Commit of the checkout; the change is measured against it."""
+    start: str
+    """Commit the clone begins with: the base, or the last candidate that a gate refused."""
+    deviations: tuple[str, ...]
+    sandboxed: bool
+
+    @property
+    def walls(self) -> Walls:
+        folder = self.folder
+        return Walls(
+            checkout=self.checkout,
+            clone=folder / "clone",
+            home=folder / "home",
+            temporary=folder / "tmp",
+            network=self.entry.limits.network == "open",
+            readable=tuple(Path(path).expanduser() for path in self.entry.readable),
+        )
+
+
+def worked(task: Task, store: Store) -> Attempt:
+    """A whole attempt of an agent. Raises as :func:`prepare`."""
+    prepare(task, store)
+    session, found = sit(task)
+    return _look(task, store, session, found)
+
+
+def sit(task: Task) -> tuple[Session, list[Finding]]:
+    """The session in a prepared clone, and what was found wrong with it from outside."""
+    busy = [other.folder for other in benches() if other.folder != task.bench.folder and other.at_work()]
+    own = (task.walls.clone, task.walls.home, task.walls.temporary, task.bench.folder / REVIEWS, *busy)
+    watched = Watched(task.order, task.checkout, task.workspace, crafts(), own)
+    before, journal = guard.read(watched), Journal(task.folder / JOURNAL)
+    journal.write("session-started", craftsperson=task.name, attempt=task.number)
+    session, faults = hold(_setting(task, task.entry.argv, task.folder / TRANSCRIPT, task.entry.limits, journal))
+    journal.write("session-ended", exit_code=session.exit_code)
+    return session, [*faults, *guard.compare(before, watched)]
+
+
+def waiting(task: Task, store: Store) -> Path:
+    """A person's clone, made where there is none yet."""
+    if not task.walls.clone.exists():
+        prepare(task, store)
+        Journal(task.folder / JOURNAL).write("session-started", craftsperson=task.name, attempt=task.number)
+    return task.walls.clone
+
+
+def handed_in(task: Task, store: Store) -> Attempt:
+    """What a person made of the clone. Raises StateError where none was given."""
+    if not task.walls.clone.exists():
+        raise StateError("nothing was given that could be handed in", where=str(task.walls.clone))
+    transcript = task.folder / TRANSCRIPT
+    transcript.touch()
+    session = Session(
+        sandbox="none",
+        network="open",
+        started_at=Journal(task.folder / JOURNAL).of("session-started")[0].at,
+        ended_at=now(),
+        exit_code=0,
+        heartbeats=0,
+        transcript=sha256_file(transcript),
+        transcript_bytes=0,
+    )
+    return _look(task, store, session, [])
+
+
+def prepare(task: Task, store: Store) -> None:
+    """Clone, home and brief, all fresh. Raises StateError where the disk is too full."""
+    walls = task.walls
+    shutil.rmtree(task.folder, ignore_errors=True)
+    for folder in (walls.home, walls.temporary):
+        folder.mkdir(parents=True)
+    needed, free = FREE_BYTES + task.entry.limits.disk_bytes, shutil.disk_usage(task.folder).free
+    if free < needed:
+        raise StateError(
+            "the disk is too full for an attempt",
+            where=str(task.folder),
+            expected=f"{needed >> 20} MiB free",
+            found=f"{free >> 20} MiB",
+            next_step="free the disk, or lower limits.disk_bytes of the craftsperson",
+        )
+    task.bench.trap()
+    store.clone(task.start, walls.clone)
+    for name in ("brief.md", f"home/{BRIEF}"):
+        write_whole(task.folder / name, task.brief.encode())
+    for name in task.entry.home:
+        source, target = Path.home() / name, walls.home / name
+        if source.is_dir():
+            shutil.copytree(source, target)
+        elif source.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+
+
+def _look(task: Task, store: Store, session: Session, found: list[Finding]) -> Attempt:
+    """Freeze the clone's files and look at the change; the attempt, kept on the bench."""
+    commit: str | None = None
+    changes: tuple[Change, ...] = ()
+    try:
+        commit, changes = _frozen(task, store)
+        found += _of_changes(task, store, changes, commit)
+        found += _of_trap(task, store, changes, commit)
+    except StateError as error:
+        found.append(finding("not-a-file", f"the clone cannot be read: {error.what}: {error.found}"))
+    if task.entry.kind == "agent" and task.walls.clone.is_dir():
+        found += _imports(task)
+    attempt = Attempt(
+        number=task.number,
+        craftsperson=task.name,
+        brief=sha256_bytes(task.brief.encode()),
+        base=task.base,
+        session=session,
+        findings=tuple(found),
+        deviations=task.deviations,
+        changed=tuple(change.path for change in changes),
+        commit=None if found else commit,
+        tree=None if found or commit is None else tree_digest(digests(store.files(task.base, commit, task.allowed))),
+    )
+    for folder in (task.walls.home, task.walls.temporary):
+        shutil.rmtree(folder, ignore_errors=True)
+    task.bench.keep(attempt)
+    return attempt
+
+
+def _frozen(task: Task, store: Store) -> tuple[str, tuple[Change, ...]]:
+    clone = task.walls.clone
+    if clone.is_symlink() or not clone.is_dir():
+        raise StateError("it was removed or replaced", found=str(clone))
+    commit = store.freeze(clone, task.base, task.folder / "index", f"attempt-{task.number}")
+    return commit, store.changes(task.base, commit)
+
+
+def _of_changes(task: Task, store: Store, changes: tuple[Change, ...], commit: str) -> Iterator[Finding]:
+    outside = [change.path for change in changes if not permitted(change.path, task.allowed)]
+    if outside:
+        yield finding("outside-allowed", f"changed {', '.join(outside)}; allowed: {', '.join(task.allowed)}")
+    if odd := [change.path for change in changes if change.path not in outside and change.mode not in REGULAR]:
+        yield finding("not-a-file", f"links, repositories inside the clone or removed files: {', '.join(odd)}")
+    if not store.changes(task.start, commit):
+        yield finding("no-change", "no file differs from what the clone began with, whatever was said about success")
+
+
+def _of_trap(task: Task, store: Store, changes: tuple[Change, ...], commit: str) -> Iterator[Finding]:
+    trap = task.bench.trap().encode()
+    texts = [store.run("cat-file", "blob", f"{commit}:{one.path}") for one in changes if one.mode in REGULAR]
+    transcript = task.folder / TRANSCRIPT
+    if any(trap in text for text in (*texts, transcript.read_bytes() if transcript.is_file() else b"")):
+        yield finding("sealed-read", "what it printed or wrote repeats a seed that only the runner may read")
+
+
+def _setting(task: Task, argv: tuple[str, ...], transcript: Path, limits: Limits, journal: Journal) -> Setting:
+    walls, inside = task.walls, task.sandboxed
+    clone = walls.checkout if inside else walls.clone
+    home = sandbox.HOME if inside else walls.home
+    told = tuple(word.replace("{clone}", str(clone)).replace("{brief}", str(home / BRIEF)) for word in argv)
+    passed = {name: os.environ[name] for name in task.entry.environment if name in os.environ}
+    own = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(home),
+        "TMPDIR": str(sandbox.TEMPORARY if inside else walls.temporary),
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": os.pathsep.join((str(clone), str(clone / "kernels"))),
+        **{f"CARVE_{name}": str(home / name.lower()) for name in ("STATE", "CONFIG", "CACHE")},
+    }
+    given = home / BRIEF if task.entry.brief == "stdin" else Path(os.devnull)
+    return Setting(told, passed | own, given, transcript, walls, limits, journal, inside)
+
+
+def _imports(task: Task) -> Iterator[Finding]:
+    """Where the session's Python takes the checkout's packages from."""
+    limits = task.entry.limits.model_copy(update={"wall_seconds": 60, "output_bytes": 10_000})
+    told = task.folder / "imports.log"
+    journal = Journal(task.folder / JOURNAL)
+    setting = _setting(task, (sys.executable, "-c", IMPORTS), told, limits, journal)
+    session, _ = hold(setting)
+    clone = setting.walls.checkout if task.sandboxed else setting.walls.clone
+    lines = [line.partition(" ") for line in told.read_text(errors="replace").splitlines()]
+    outside = [f"{name} from {path}" for name, _, path in lines if not Path(path).is_relative_to(clone)]
+    if session.exit_code or outside:
+        detail = "; ".join(outside) or f"could not be asked, exit code {session.exit_code}"
+        yield finding("imports-outside", f"tests in the clone would import other code than the clone's: {detail}")
+
+
+__all__ = ["Task", "handed_in", "prepare", "sit", "waiting", "worked"]

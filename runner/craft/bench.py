@@ -1,0 +1,167 @@
+"""Where one version of an order is worked on: ``<state>/craft/<order>-<digest>``, its attempts, its lease, its lock.
+
+store.git/             every frozen candidate
+candidate.json         the newest one
+lease.json             files that no other order may touch until this one is finished or let go
+attempts/<n>/          clone, brief.md, transcript.log, journal.jsonl, attempt.json
+reviews/<n>/           the same for each reviewer
+sealed/seed            a trap: nothing was sealed with it, so whoever repeats it has read where nobody may
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.clock import now
+from runner.craft.store import permitted
+from runner.digest import canonical_json
+from runner.errors import StateError
+from runner.files import write_whole
+from runner.model.attempt import Attempt, CandidateFile, History
+from runner.model.base import Digest, Instant, Record, Slug
+from runner.model.order import OrderFile
+from runner.paths import state_home
+
+CRAFT = "craft"
+REVIEWS = "reviews"
+CANDIDATE = "candidate.json"
+
+
+class Lease(Record):
+    """One order's hold on files of the checkout."""
+
+    order: Slug
+    craftsperson: Slug
+    files: tuple[str, ...]
+    """Globs, as the order allows them."""
+    since: Instant
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The folder of one version of one order."""
+
+    folder: Path
+    order: Slug
+    digest: Digest
+
+    @classmethod
+    def of(cls, file: OrderFile) -> Bench:
+        """The bench of this very text of the order."""
+        return cls(crafts() / f"{file.order.id}-{file.digest[:12]}", file.order.id, file.digest)
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Every finished attempt, oldest first."""
+        paths = sorted((self.folder / "attempts").glob("*/attempt.json"), key=lambda path: int(path.parent.name))
+        return tuple(Attempt.model_validate_json(path.read_bytes()) for path in paths)
+
+    def attempt_folder(self, number: int) -> Path:
+        """Where attempt ``number`` works and is kept."""
+        return self.folder / "attempts" / str(number)
+
+    def keep(self, attempt: Attempt) -> None:
+        """Write ``attempt.json``."""
+        path = self.attempt_folder(attempt.number) / "attempt.json"
+        write_whole(path, canonical_json(attempt.model_dump(mode="json")))
+
+    def history(self) -> History:
+        """All attempts."""
+        return History(order=self.order, order_digest=self.digest, attempts=self.attempts())
+
+    def candidate(self) -> CandidateFile | None:
+        """The newest frozen candidate."""
+        path = self.folder / CANDIDATE
+        return CandidateFile.model_validate_json(path.read_bytes()) if path.is_file() else None
+
+    def lease(self) -> Lease | None:
+        """The files this order holds."""
+        path = self.folder / "lease.json"
+        return Lease.model_validate_json(path.read_bytes()) if path.is_file() else None
+
+    def release(self) -> bool:
+        """Let the files go; whether any were held."""
+        path = self.folder / "lease.json"
+        held = path.is_file()
+        path.unlink(missing_ok=True)
+        return held
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Only one process works on an order. Raises StateError where another one does."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StateError("somebody works on this order now", where=str(self.folder)) from None
+        else:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def at_work(self) -> bool:
+        """Whether a process works on this order now."""
+        try:
+            with self.hold():
+                return False
+        except StateError:
+            return True
+
+    def trap(self) -> str:
+        """A seed that nobody seals with, kept where a snooper would look."""
+        path = self.folder / "sealed" / "seed"
+        if not path.is_file():
+            write_whole(path, secrets.token_hex(32).encode(), mode=0o600)
+        return path.read_text()
+
+
+def crafts() -> Path:
+    """The folder of all benches."""
+    return state_home() / CRAFT
+
+
+def benches() -> list[Bench]:
+    """Every bench of this user that has a lease or an attempt."""
+    found = []
+    for path in sorted(crafts().glob("*/bench.json")):
+        about = json.loads(path.read_bytes())
+        found.append(Bench(path.parent, about["order"], about["digest"]))
+    return found
+
+
+def take_lease(bench: Bench, name: str, allowed: Sequence[str], files: Sequence[str]) -> None:
+    """Hold ``allowed`` for this order. ``files`` are the checkout's, to see where two globs meet.
+
+    Raises StateError where another order holds one of the same files.
+    """
+    write_whole(bench.folder / "bench.json", canonical_json({"order": bench.order, "digest": bench.digest}))
+    wanted = _reach(allowed, files)
+    for other in benches():
+        lease = other.lease()
+        if lease is None or other.folder == bench.folder:
+            continue
+        if both := wanted & _reach(lease.files, files):
+            raise StateError(
+                "another order holds these files",
+                where=", ".join(sorted(both)),
+                expected="files that no order is working on",
+                found=f"{lease.order}, given to {lease.craftsperson} at {lease.since}",
+                next_step=f"finish it, or let them go: runner dispatch orders/{lease.order}.yaml --release",
+            )
+    lease = Lease(order=bench.order, craftsperson=name, files=tuple(allowed), since=now())
+    write_whole(bench.folder / "lease.json", canonical_json(lease.model_dump(mode="json")))
+
+
+def _reach(patterns: Sequence[str], files: Sequence[str]) -> set[str]:
+    """The files that globs take, and the globs themselves: two orders may be about to make the same new file."""
+    return {path for path in files if permitted(path, patterns)} | set(patterns)
+
+
+__all__ = ["CANDIDATE", "CRAFT", "REVIEWS", "Bench", "Lease", "benches", "crafts", "take_lease"]

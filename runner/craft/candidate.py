@@ -1,0 +1,110 @@
+"""A frozen candidate in a run: its allowed files, and nothing else of it, laid over this checkout's own sources."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from runner.craft.store import Store, digests, tree_digest
+from runner.digest import canonical_json, sha256_json
+from runner.errors import InputError, TrustError
+from runner.files import write_whole
+from runner.model.attempt import CandidateFile
+from runner.model.order import KernelOrder, OrderFile
+from runner.paths import source_root
+
+FOLDER = "candidate"
+FILE = "candidate.json"
+
+
+def allowed_files(file: OrderFile) -> tuple[str, ...]:
+    """The files that a craftsperson may touch for this order. Raises InputError where it names none."""
+    allowed = file.order.candidate.files_allowed if isinstance(file.order, KernelOrder) else ()
+    if not allowed:
+        raise InputError(
+            "nobody can be given this order",
+            where=file.order.id,
+            expected="candidate.files_allowed names the files that may be changed",
+            found="none" if isinstance(file.order, KernelOrder) else f"an order of kind {file.order.kind}",
+        )
+    return allowed
+
+
+def take(path: Path, file: OrderFile, run_folder: Path) -> None:
+    """Check ``candidate.json`` against the order and bring its files into the run's folder.
+
+    Raises InputError for a candidate of another order or text, or one that changes more than it may; TrustError where
+    the frozen commit does not hold what was frozen.
+    """
+    candidate = _read(path)
+    if (candidate.history.order, candidate.history.order_digest) != (file.order.id, file.digest):
+        raise InputError(
+            "the candidate was made for another order, or for another text of it",
+            where=str(path),
+            expected=f"{file.order.id} with sha256 {file.digest}",
+            found=f"{candidate.history.order} with sha256 {candidate.history.order_digest}",
+            next_step="dispatch the order as it stands now",
+        )
+    files = Store(Path(candidate.store)).files(candidate.base, candidate.commit, allowed_files(file))
+    last = candidate.history.attempts[-1]
+    found = (candidate.commit, digests(files), tree_digest(digests(files)))
+    if found != (last.commit, candidate.files, candidate.tree) or candidate.tree != last.tree:
+        raise TrustError(
+            "the frozen commit is not what was frozen", where=str(path), expected=str(last.tree), found=found[2]
+        )
+    for name, data in files.items():
+        write_whole(run_folder / FOLDER / name, data)
+    write_whole(run_folder / FILE, canonical_json(candidate.model_dump(mode="json")))
+
+
+def _read(path: Path) -> CandidateFile:
+    try:
+        return CandidateFile.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError("no candidate to read", where=str(path), found=error.strerror or str(error)) from error
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise InputError(
+            "not a candidate file", where=f"{path}: {'.'.join(map(str, fault['loc']))}", found=fault["msg"]
+        ) from error
+
+
+def taken(run_folder: Path) -> CandidateFile | None:
+    """The candidate a run was started with."""
+    path = run_folder / FILE
+    return _read(path) if path.is_file() else None
+
+
+def subjects(run_folder: Path) -> dict[str, str]:
+    """Digests by subject name: the candidate's files and the history that led to them; none without a candidate."""
+    candidate = taken(run_folder)
+    if candidate is None:
+        return {}
+    return {
+        "candidate.tree": candidate.tree,
+        "craft.history": sha256_json(candidate.history.model_dump(mode="json")),
+    }
+
+
+def laid_over(run_folder: Path, sources: Path) -> Path:
+    """A copy of the checkout's folder ``sources`` in the run's folder with the candidate's files in it."""
+    inside = sources.relative_to(source_root())
+    target = run_folder / "sources" / inside
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(sources, target)
+    candidate = run_folder / FOLDER / inside
+    if candidate.is_dir():
+        shutil.copytree(candidate, target, dirs_exist_ok=True)
+    return target
+
+
+def toy(run_folder: Path, sources: Sequence[str]) -> str:
+    """The fake seat's 'library': the first word of the candidate's source names which toy it is; empty for none."""
+    paths = [run_folder / FOLDER / name for name in sources]
+    return next((path.read_text(errors="replace").split()[0] for path in paths if path.is_file()), "")
+
+
+__all__ = ["allowed_files", "laid_over", "subjects", "take", "taken", "toy"]

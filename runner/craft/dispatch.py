@@ -1,0 +1,258 @@
+"""An order given to a craftsperson, attempt after attempt, until a candidate is frozen or the attempts are used up.
+
+There is no state "done" here. What was attempted is finished when a signed report over the exact commit verifies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from runner import ledger
+from runner.attest.trust import load_trust
+from runner.brief.render import brief_of
+from runner.check import check_file
+from runner.craft import sandbox
+from runner.craft.attempt import Task, handed_in, waiting, worked
+from runner.craft.bench import CANDIDATE, Bench, benches, take_lease
+from runner.craft.candidate import allowed_files
+from runner.craft.crew import craftsperson
+from runner.craft.retry import told
+from runner.craft.store import Store, digests, git
+from runner.digest import canonical_json, sha256_file
+from runner.errors import InputError, StateError
+from runner.files import write_whole
+from runner.model.attempt import Attempt, CandidateFile, Judged
+from runner.model.craftsperson import CraftspersonEntry
+from runner.model.order import OrderFile, load_order
+from runner.model.report import ReportPredicate
+from runner.model.verdict import Status
+from runner.paths import config_home, state_home
+from runner.steps.state import Progress
+from runner.verify import verify
+
+REASONS = 3
+"""Of each gate, for the next brief and the history."""
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """What an order is given with."""
+
+    order: Path
+    name: str
+    workspace: Path
+    checkout: Path
+    progress: Progress
+    deviation: str = ""
+    """Why an agent may use the network although the order closes it; empty: it may not."""
+    hand_in: bool = False
+    """A person's clone is finished."""
+
+    @cached_property
+    def file(self) -> OrderFile:
+        """The order as it stood when it was first read."""
+        return load_order(self.order)
+
+    @cached_property
+    def entry(self) -> CraftspersonEntry:
+        """Whom it is given to."""
+        return craftsperson(self.workspace, self.name)
+
+    @cached_property
+    def allowed(self) -> tuple[str, ...]:
+        """Files that may be changed."""
+        return allowed_files(self.file)
+
+    @cached_property
+    def bench(self) -> Bench:
+        """Where it is worked on."""
+        return Bench.of(self.file)
+
+    @property
+    def opens_network(self) -> bool:
+        """The order closes the network and the craftsperson needs it."""
+        return self.file.order.constraints.network == "none" and self.entry.limits.network == "open"
+
+
+def dispatch(given: Dispatch) -> Attempt | Path:
+    """Attempts until one gives a candidate or none is left; the last one. For a person, the clone that awaits them.
+
+    Raises InputError for an order that nobody can be given or that cannot be decided, StateError where files are held
+    by another order, where a candidate waits to be judged, where the attempts are used up, where a kill line struck, or
+    where the order is finished or changes meanwhile.
+    """
+    _may_start(given)
+    bench, entry = given.bench, given.entry
+    with bench.hold():
+        store, head = Store.of(bench.folder / "store.git", given.checkout)
+        take_lease(bench, given.name, given.allowed, git("ls-files", folder=given.checkout).decode().splitlines())
+        while True:
+            attempts = settled(bench, given.workspace)
+            _may_go_on(given, attempts)
+            task = _task(given, attempts, head)
+            given.progress.begin(f"attempt {task.number} by {given.name}", entry.limits.wall_seconds)
+            if entry.kind == "person" and not given.hand_in:
+                return waiting(task, store)
+            attempt = handed_in(task, store) if entry.kind == "person" else worked(task, store)
+            for fault in attempt.findings:
+                given.progress.note(f"attempt {attempt.number}: {fault.kind}: {fault.detail}")
+            if attempt.commit is not None:
+                _freeze(given, store, attempt)
+            if attempt.commit is not None or attempt.number >= entry.limits.attempts or entry.kind == "person":
+                return attempt
+
+
+def _may_start(given: Dispatch) -> None:
+    order, entry = given.file.order, given.entry
+    _ = given.allowed
+    named = {one.name: one.max for one in order.people.craftspeople}
+    if named and given.name not in named:
+        raise InputError("the order is not for this craftsperson", expected=", ".join(named), found=given.name)
+    if faults := check_file(given.order):
+        raise InputError(
+            "the order cannot be decided as it stands",
+            found="\n    ".join(["", *map(str, faults)]),
+            next_step=f"runner check {given.order}",
+        )
+    leases = [lease for bench in benches() if (lease := bench.lease()) and lease.craftsperson == given.name]
+    others = sorted({lease.order for lease in leases} - {order.id})
+    if named and len(others) >= named[given.name]:
+        raise StateError(
+            "too many orders at once",
+            where=given.name,
+            expected=f"at most {named[given.name]}",
+            found=", ".join(others),
+        )
+    for shown in (Path(path).expanduser().resolve() for path in entry.readable):
+        for hidden in (given.checkout, given.workspace, state_home(), config_home()):
+            if shown.is_relative_to(hidden.resolve()) or hidden.resolve().is_relative_to(shown):
+                raise InputError(
+                    "a readable folder would show what has to stay hidden",
+                    where=f"{given.name}: readable",
+                    expected="folders apart from checkout, workspace, state and keys",
+                    found=f"{shown} beside {hidden}",
+                )
+    if entry.needs_sandbox and not sandbox.version():
+        raise StateError(
+            "this craftsperson asks nobody before it acts and is not started without a sandbox",
+            where=given.name,
+            expected="bubblewrap",
+            found="none",
+            next_step="install it (Debian: apt-get install bubblewrap)",
+        )
+    if given.opens_network and not given.deviation:
+        raise InputError(
+            "the order closes the network and this craftsperson needs it",
+            where=f"{order.id}: constraints.network",
+            expected="a craftsperson without network",
+            found=given.name,
+            next_step='say why it may: --network-because "REASON"; it stands in the report',
+        )
+
+
+def _may_go_on(given: Dispatch, attempts: Sequence[Attempt]) -> None:
+    order, bound = given.file.order, given.entry.limits.attempts
+    last = attempts[-1] if attempts else None
+    if sha256_file(given.order) != given.file.digest:
+        raise StateError("the order was changed while it was worked on", where=str(given.order), found="other bytes")
+    if last and last.judged and last.judged.verdict is Status.PASS:
+        raise StateError("the order is finished", where=order.id, found=f"a verified report, run {last.judged.run}")
+    if last and last.commit and not last.judged:
+        raise StateError(
+            "a candidate waits to be judged",
+            where=order.id,
+            found=f"attempt {last.number}, commit {last.commit}",
+            next_step=f"runner execute {given.order} --candidate {given.bench.folder / CANDIDATE}",
+        )
+    if last and last.judged and (struck := killed(given.file, last)):
+        raise StateError(
+            "a kill line struck: the work on this order is stopped",
+            where=order.id,
+            found=f"{', '.join(struck)} in run {last.judged.run}",
+            next_step="a new version of the order, or another one",
+        )
+    if len(attempts) >= bound:
+        raise StateError(
+            "the attempts are used up",
+            where=order.id,
+            expected=f"at most {bound}",
+            found=str(len(attempts)),
+            next_step="a new version of the order, or a higher limits.attempts",
+        )
+
+
+def killed(file: OrderFile, attempt: Attempt) -> tuple[str, ...]:
+    """Kill lines of the order that stop the work and whose gate refused the attempt's candidate."""
+    refused = attempt.judged.refused if attempt.judged else {}
+    stops = [line.gate for line in file.order.kill_lines if line.action == "stop"]
+    return tuple(gate for gate in stops if refused.get(gate) in (Status.FAIL, Status.INVALID))
+
+
+def settled(bench: Bench, workspace: Path) -> tuple[Attempt, ...]:
+    """The bench's attempts, each candidate with what a verified signed report has said about it meanwhile."""
+    attempts = list(bench.attempts())
+    waits = {one.commit: place for place, one in enumerate(attempts) if one.commit and not one.judged}
+    if not waits:
+        return tuple(attempts)
+    trust = load_trust(workspace)
+    for entry, report in ledger.load(workspace, trust).of(ReportPredicate):
+        commit = report.craft.attempts[-1].commit if report.craft else None
+        if report.order.digest != bench.digest or commit not in waits:
+            continue
+        found = verify(workspace / entry.where, trust, workspace)
+        refusals = [gate for gate in report.gates if gate.verdict is not Status.PASS]
+        judged = Judged(
+            run=report.run,
+            report=found.digest,
+            verdict=found.verdict,
+            refused={gate.name: gate.verdict for gate in refusals},
+            reasons=tuple(f"{gate.name} {gate.verdict}: {'; '.join(gate.reasons[:REASONS])}" for gate in refusals),
+        )
+        place = waits[commit]
+        attempts[place] = attempts[place].model_copy(update={"judged": judged})
+        bench.keep(attempts[place])
+    return tuple(attempts)
+
+
+def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
+    """The next attempt. All attempts of a bench have one base; a clone begins with the last candidate there was."""
+    entry, base = given.entry, attempts[0].base if attempts else head
+    sandboxed = entry.kind == "agent" and bool(sandbox.version())
+    deviations = [f"network open: {given.deviation}"] if given.opens_network else []
+    if entry.kind == "agent" and not sandboxed:
+        deviations.append("no sandbox: bubblewrap is missing, so the network is open and nothing is hidden")
+    return Task(
+        bench=given.bench,
+        folder=given.bench.attempt_folder(len(attempts) + 1),
+        number=len(attempts) + 1,
+        name=given.name,
+        entry=entry,
+        brief=brief_of(given.order) + told(attempts, entry.limits.attempts),
+        order=given.order.resolve(),
+        checkout=given.checkout,
+        workspace=given.workspace,
+        allowed=given.allowed,
+        base=base,
+        start=next((one.commit for one in reversed(attempts) if one.commit), base),
+        deviations=tuple(deviations),
+        sandboxed=sandboxed,
+    )
+
+
+def _freeze(given: Dispatch, store: Store, attempt: Attempt) -> None:
+    assert attempt.commit is not None and attempt.tree is not None
+    candidate = CandidateFile(
+        store=str(store.path),
+        base=attempt.base,
+        commit=attempt.commit,
+        tree=attempt.tree,
+        files=digests(store.files(attempt.base, attempt.commit, given.allowed)),
+        history=given.bench.history(),
+    )
+    write_whole(given.bench.folder / CANDIDATE, canonical_json(candidate.model_dump(mode="json")))
+
+
+__all__ = ["Dispatch", "dispatch", "killed", "settled"]

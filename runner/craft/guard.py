@@ -1,0 +1,142 @@
+"""What no session may change, read before and after it: the checkout, the workspace, keys and other orders' clones.
+
+In a sandbox none of it can be reached; without one, and against a sandbox that leaks, this is what names the deed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.craft.store import git
+from runner.digest import sha256_file
+from runner.model.attempt import Finding, FindingKind
+from runner.paths import config_home
+
+Listing = dict[str, str]
+"""Path or name to what stands there."""
+SHOWN = 8
+OURS = frozenset({"store.git", "lock", "lease.json", "journal.jsonl", "transcript.log", "ledger"})
+"""What the runner itself writes while a session lasts."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Where to look."""
+
+    order: Path
+    checkout: Path
+    workspace: Path
+    crafts: Path
+    """Folder of all orders' attempts."""
+    own: tuple[Path, ...]
+    """Folders that are the session's, or another session's that is at work now."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One reading of all of it."""
+
+    order: str
+    setup: Listing
+    refs: Listing
+    files: Listing
+    places: Listing
+
+
+def read(watched: Watched) -> Reading:
+    """How it stands now. Runs git on the checkout."""
+    repositories = [watched.checkout / ".git"]
+    repositories += [path for path in watched.crafts.glob("*/attempts/*/clone/.git") if path.parent not in watched.own]
+    return Reading(
+        order=sha256_file(watched.order) if watched.order.is_file() else "gone",
+        setup=setup(watched.checkout),
+        refs={name: value for repository in repositories for name, value in _refs(repository)},
+        files=_uncommitted(watched.checkout),
+        places={str(path): _stamp(path) for path in _files(watched)},
+    )
+
+
+def compare(before: Reading, watched: Watched) -> Iterator[Finding]:
+    """A finding for whatever is not as it was."""
+    if (now := setup(watched.checkout)) != before.setup:
+        # Git would run what stands there now, so nothing more is asked of it.
+        yield _moved("main-changed", "the repository's own setup was changed", before.setup, now)
+        return
+    after = read(watched)
+    if after.order != before.order:
+        detail = f"{watched.order} was edited after its brief was made (sha256 {before.order}, now {after.order})"
+        yield Finding(kind="order-changed", detail=detail)
+    if after.files != before.files:
+        yield _moved("main-changed", "edits outside the clone, in the checkout", before.files, after.files)
+    if after.refs != before.refs:
+        yield _moved("refs-changed", "branches, tags or stash that are not its own", before.refs, after.refs)
+    told = {str(watched.order), *after.files, *before.files}
+    made_by_runs = str(watched.workspace / "reports")
+    places = {
+        path: stamp
+        for path, stamp in after.places.items()
+        if path in before.places or not path.startswith(made_by_runs)
+    }
+    old, new = ({path: at for path, at in part.items() if path not in told} for part in (before.places, places))
+    if old != new:
+        yield _moved("outside-clone", "written or removed outside the clone", old, new)
+
+
+def _moved(kind: FindingKind, what: str, before: Listing, after: Listing) -> Finding:
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return Finding(kind=kind, detail=f"{what}: {', '.join(names[:SHOWN])}{more}")
+
+
+def setup(checkout: Path) -> Listing:
+    """Digests of the files that tell git what to run, read without git."""
+    repository = checkout / ".git"
+    paths = [repository, repository / "config", repository / "info" / "attributes", *(repository / "hooks").glob("*")]
+    return {str(path): sha256_file(path) for path in sorted(paths) if path.is_file()}
+
+
+def _refs(repository: Path) -> Iterator[tuple[str, str]]:
+    """Refs, head and stash as their files stand; of a worktree, whose refs are in another folder, as git says."""
+    if repository.is_file():
+        listed = git("for-each-ref", "--format=%(refname) %(objectname)", folder=repository.parent).decode()
+        yield from ((name, value) for name, value in map(str.split, listed.splitlines()))
+        return
+    paths = [*(repository / "refs").rglob("*"), *(repository / name for name in ("HEAD", "packed-refs"))]
+    for path in sorted([*paths, repository / "logs" / "refs" / "stash"]):
+        if path.is_file():
+            yield str(path), sha256_file(path)
+
+
+def _uncommitted(checkout: Path) -> Listing:
+    """Paths that differ from the checkout's commit, each with what stands there."""
+    status = git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", folder=checkout)
+    found: Listing = {}
+    for entry in status.decode(errors="surrogateescape").split("\0"):
+        if entry:
+            path = checkout / entry[3:]
+            found[str(path)] = entry[:2] + (sha256_file(path) if path.is_file() else "")
+    return found
+
+
+def _files(watched: Watched) -> Iterator[Path]:
+    """Every file of the workspace, of this user's keys and of all attempts, but for what is somebody's own."""
+    workspace = watched.workspace
+    for top in (workspace / "orders", workspace / "canon", workspace / "reports", config_home(), watched.crafts):
+        for place, folders, files in os.walk(top):
+            here = Path(place)
+            folders[:] = [name for name in folders if name not in OURS and here / name not in watched.own]
+            yield from (here / name for name in files if name not in OURS)
+
+
+def _stamp(path: Path) -> str:
+    try:
+        about = path.lstat()
+    except OSError:
+        return "gone"
+    return f"{about.st_size} {about.st_mtime_ns} {about.st_ino}"
+
+
+__all__ = ["Reading", "Watched", "compare", "read", "setup"]

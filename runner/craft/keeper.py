@@ -1,0 +1,89 @@
+"""The process around a craftsperson's command: first in its sandbox, and nothing below it outlives it.
+
+Started with ``python -S -P -m runner.craft.keeper CONFIGURATION``. It is the first process of the sandbox (where there
+is none, it adopts every orphan), so what the command leaves behind is its own child and can be named. Standard input is
+a pipe of the runner: a line or its end means stop. Standard output belongs to the command; how it ended goes as one
+JSON line to a descriptor that the command does not have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from serve.adapters.watchdog import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Watchdog, prctl
+
+SETTLE_SECONDS = 0.5
+"""What a command started and did not wait for may end by itself for so long."""
+
+
+class Keeper(Watchdog):
+    """One command with limits, its standard input from a file."""
+
+    def start(self) -> None:
+        """Start the command in a session of its own; it dies with this process."""
+        with Path(self.configuration["stdin"]).open("rb") as given:
+            child = subprocess.Popen(
+                self.configuration["argv"],
+                env=self.configuration["environment"],
+                cwd=self.configuration["folder"],
+                stdin=given,
+                start_new_session=True,
+                preexec_fn=self._limits,  # noqa: PLW1509 (single-threaded)
+            )
+        self.pid = child.pid
+        child.returncode = 0  # Popen must never wait for it: reap() does
+
+    def _limits(self) -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        largest = int(self.configuration["file_bytes"])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+
+    def left(self) -> list[str]:
+        """Command lines of processes that still run although the command has ended."""
+        limit = time.monotonic() + SETTLE_SECONDS
+        while self.alive() and time.monotonic() < limit:
+            time.sleep(0.02)
+        return [line for pid in self.alive() if (line := _command_line(pid))]
+
+
+def _command_line(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return b" ".join(words).decode(errors="replace").strip()[:120] or f"process {pid}"
+    return ""
+
+
+def main() -> int:
+    """Supervise the command of ``argv[1]`` (JSON) until it, the runner or a stop line ends it."""
+    if os.getpid() != 1:
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+    configuration: dict[str, Any] = json.loads(sys.argv[1])
+    report = int(configuration["report"])
+    os.set_inheritable(report, False)
+    keeper = Keeper(configuration)
+    answer: dict[str, Any]
+    try:
+        keeper.start()
+        grace = keeper.wait()
+        ended = keeper.exit_code
+        left = keeper.left() if ended is not None else []
+        keeper.end(grace)
+        answer = {"exit_code": ended, "left": left}
+    except OSError as error:
+        answer = {"error": str(error)}
+    os.write(report, json.dumps(answer).encode() + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""What a craftsperson can see and change, as a bubblewrap command line.
+
+Inside, the clone stands where the checkout stands outside: an absolute path into the checkout reaches the clone, and
+what is imported by an installed name comes from it. Nothing is shown that is not listed, so keys, canon, reports, other
+clones and sealed seeds are not there. Capabilities are dropped: as root, the walls could be taken down with them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from runner.paths import source_root
+
+HOME = Path("/home/craft")
+TEMPORARY = Path("/tmp")
+KEEPER = Path("/run/carve")
+"""Where the keeper's own code is seen, read-only."""
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/etc", "/run/systemd/resolve")
+SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/ssh")
+SHARED_MEMORY_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Walls:
+    """Folders of one session."""
+
+    checkout: Path
+    """Where the clone is seen."""
+    clone: Path
+    home: Path
+    temporary: Path
+    network: bool
+    readable: tuple[Path, ...] = ()
+
+
+@cache
+def version() -> str:
+    """``bubblewrap 0.8.0``, or empty where it is missing or this kernel lets it make no sandbox."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return ""
+    tried = subprocess.run(
+        [program, "--unshare-all", "--ro-bind", "/", "/", "--", "/bin/true"], capture_output=True, check=False
+    )
+    if tried.returncode:
+        return ""
+    return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def command(argv: Sequence[str], walls: Walls) -> list[str]:
+    """``argv`` as the first process of a sandbox; it starts in the clone. Later mounts lie over earlier ones."""
+    return [
+        *("bwrap", "--unshare-all", *(["--share-net"] if walls.network else [])),
+        *("--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
+        *("--die-with-parent", "--new-session", "--as-pid-1"),
+        *_read_only(map(Path, SYSTEM)),
+        *_nothing(map(Path, SECRETS)),
+        *("--dev", "/dev", "--proc", "/proc", "--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"),
+        *("--bind", str(walls.temporary), str(TEMPORARY), "--bind", str(walls.home), str(HOME)),
+        *("--bind", str(walls.clone), str(walls.checkout)),
+        *_read_only(_python()),
+        *_read_only(walls.readable),
+        *("--ro-bind", str(source_root() / "runner"), str(KEEPER / "runner")),
+        *("--ro-bind", str(source_root() / "serve"), str(KEEPER / "serve")),
+        *("--chdir", str(walls.checkout), "--", *argv),
+    ]
+
+
+def _read_only(folders: Iterator[Path] | Sequence[Path]) -> Iterator[str]:
+    for folder in folders:
+        if folder.exists():
+            yield from ("--ro-bind", str(folder), str(folder))
+
+
+def _nothing(paths: Iterator[Path]) -> Iterator[str]:
+    for path in paths:
+        if path.is_dir():
+            yield from ("--tmpfs", str(path))
+        elif path.exists():
+            yield from ("--ro-bind", "/dev/null", str(path))
+
+
+def _python() -> list[Path]:
+    """The interpreter, the environment it runs in and what is installed elsewhere for it."""
+    installed = [Path(entry).resolve() for entry in sys.path if "site-packages" in Path(entry).parts]
+    return list(dict.fromkeys([Path(sys.base_prefix), Path(sys.prefix), *installed]))
+
+
+__all__ = ["HOME", "KEEPER", "TEMPORARY", "Walls", "command", "version"]

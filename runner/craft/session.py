@@ -1,0 +1,208 @@
+"""One working session: the command in its sandbox, what it prints kept, its limits enforced, its heart heard."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from runner.clock import now
+from runner.craft import sandbox
+from runner.craft.sandbox import Walls
+from runner.digest import sha256_file
+from runner.errors import SeatError
+from runner.model.attempt import Finding, FindingKind, Session
+from runner.model.craftsperson import Limits
+from runner.paths import source_root
+from runner.steps.journal import Journal
+
+STOP_SECONDS = 10.0
+WATCH_SECONDS = 0.25
+HEARTBEAT_SECONDS = 5.0
+ENTRY_BYTES = 4096
+"""What an empty file or folder counts on the disk."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything a session needs."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    given: Path
+    """File on the command's standard input, as the command sees it."""
+    transcript: Path
+    walls: Walls
+    limits: Limits
+    journal: Journal
+    sandboxed: bool
+
+
+@dataclass
+class _Watch:
+    """What a session has used up so far, and the first limit that it broke."""
+
+    setting: Setting
+    started: float = field(default_factory=time.monotonic)
+    output: int = 0
+    beats: int = 0
+    broken: Finding | None = None
+    _beaten: float = 0.0
+
+    def look(self) -> None:
+        """Compare with the limits; write a heartbeat where one is due."""
+        limits, seconds, disk = self.setting.limits, time.monotonic() - self.started, self.disk()
+        for kind, used, limit, unit in (
+            ("time-limit", seconds, limits.wall_seconds, "seconds"),
+            ("output-limit", self.output, limits.output_bytes, "bytes printed"),
+            ("disk-limit", disk, limits.disk_bytes, "bytes on the disk"),
+        ):
+            if used > limit and self.broken is None:
+                self.broken = finding(kind, f"stopped at {used:.0f} {unit}; the limit is {limit}")  # type: ignore[arg-type]
+        if seconds - self._beaten >= HEARTBEAT_SECONDS or not self.beats:
+            self.setting.journal.write("heartbeat", seconds=round(seconds), output_bytes=self.output, disk_bytes=disk)
+            self._beaten, self.beats = seconds, self.beats + 1
+
+    def disk(self) -> int:
+        """Bytes in the clone, the home and the temporary folder."""
+        walls = self.setting.walls
+        return sum(size for folder in (walls.clone, walls.home, walls.temporary) for size in sizes(folder))
+
+
+def sizes(folder: Path) -> Iterator[int]:
+    """Bytes that each entry below ``folder`` takes; links are not followed, what vanishes meanwhile counts nothing."""
+    waiting = [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+                    yield max(entry.stat(follow_symlinks=False).st_blocks * 512, ENTRY_BYTES)
+        except OSError:
+            continue
+
+
+def finding(kind: FindingKind, detail: str) -> Finding:
+    """A finding."""
+    return Finding(kind=kind, detail=detail)
+
+
+def hold(setting: Setting) -> tuple[Session, tuple[Finding, ...]]:
+    """Run the command to its end or to a limit; what happened, and what was wrong with it.
+
+    Raises SeatError where the command cannot be started. Whatever ends this process ends the session too.
+    """
+    started, watch = now(), _Watch(setting)
+    receive, send = os.pipe()
+    with setting.transcript.open("wb") as transcript:
+        process = subprocess.Popen(
+            _command(setting, send),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(send,),
+            start_new_session=True,
+            env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": _keeper_path(setting)},
+        )
+        os.close(send)
+        try:
+            _follow(process, transcript, watch)
+        finally:
+            _end(process)
+    with os.fdopen(receive, "rb") as stream:
+        line = stream.readline()
+    report: dict[str, Any] = json.loads(line) if line else {}
+    if "error" in report:
+        raise SeatError("the craftsperson could not be started", where=setting.argv[0], found=report["error"])
+    session = Session(
+        sandbox=sandbox.version() if setting.sandboxed else "none",
+        network="open" if setting.walls.network or not setting.sandboxed else "none",
+        started_at=started,
+        ended_at=now(),
+        exit_code=None if watch.broken else report.get("exit_code"),
+        heartbeats=watch.beats,
+        transcript=sha256_file(setting.transcript),
+        transcript_bytes=setting.transcript.stat().st_size,
+    )
+    return session, tuple(_faults(session, watch, report))
+
+
+def _command(setting: Setting, report: int) -> list[str]:
+    configuration = {
+        "argv": list(setting.argv),
+        "environment": dict(setting.environment),
+        "folder": str(setting.walls.checkout if setting.sandboxed else setting.walls.clone),
+        "stdin": str(setting.given),
+        "file_bytes": setting.limits.disk_bytes,
+        "report": report,
+        "runner": 0 if setting.sandboxed else os.getpid(),
+        "grace": 1.0,
+        "temporary_root": str(sandbox.TEMPORARY if setting.sandboxed else setting.walls.temporary),
+        "home": str(sandbox.HOME if setting.sandboxed else setting.walls.home),
+    }
+    keeper = [sys.executable, "-S", "-P", "-m", "runner.craft.keeper", json.dumps(configuration)]
+    return sandbox.command(keeper, setting.walls) if setting.sandboxed else keeper
+
+
+def _keeper_path(setting: Setting) -> str:
+    return str(sandbox.KEEPER if setting.sandboxed else source_root())
+
+
+def _follow(process: subprocess.Popen[bytes], transcript: BinaryIO, watch: _Watch) -> None:
+    """Keep what is printed until its end. At the first limit that breaks the keeper is told to stop."""
+    assert process.stdin is not None and process.stdout is not None
+    looked, stopped = 0.0, 0.0
+    while not stopped or time.monotonic() - stopped < STOP_SECONDS:
+        ready, _, _ = select.select([process.stdout], [], [], WATCH_SECONDS)
+        if ready:
+            data = os.read(process.stdout.fileno(), 1 << 16)
+            if not data:
+                return
+            room = watch.setting.limits.output_bytes - watch.output
+            transcript.write(data[: max(room, 0)])
+            watch.output += len(data)
+        if time.monotonic() - looked >= WATCH_SECONDS:
+            watch.look()
+            looked = time.monotonic()
+        if watch.broken and not stopped:
+            stopped = time.monotonic()
+            with suppress(OSError):
+                process.stdin.write(b"stop\n")
+                process.stdin.flush()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The end of its standard input stops the keeper; it is ended by force where it does not stop."""
+    assert process.stdin is not None and process.stdout is not None
+    with suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
+
+
+def _faults(session: Session, watch: _Watch, report: Mapping[str, Any]) -> Iterator[Finding]:
+    if watch.broken:
+        yield watch.broken
+    elif not report:
+        yield finding("not-supervised", "the process that watches the session was ended before it could report")
+    elif session.exit_code:
+        yield finding("failed", f"the command ended with exit code {session.exit_code}")
+    left: Sequence[str] = report.get("left", ())
+    if left:
+        yield finding("left-processes", f"still running after the command ended: {'; '.join(left)}")
+
+
+__all__ = ["Setting", "finding", "hold", "sizes"]

@@ -1,0 +1,29 @@
+"""The same work over many items, on every processor where that is faster."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import TypeVar
+
+ALONE = 128
+"""Up to so many items one process is faster than several."""
+_CHUNK = 64
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def each(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    """``work`` of every item, in order. Items, answers and errors must be picklable; an error ends it."""
+    if len(items) <= ALONE:
+        yield from map(work, items)
+        return
+    workers = len(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
+        yield from pool.map(work, items, chunksize=_CHUNK)
+
+
+__all__ = ["ALONE", "each"]

@@ -1,0 +1,74 @@
+"""Whether what a window was asked is what the sealed seed and plan draw: the plan's digest keys every draw, so a plan
+that was changed afterwards asks for other documents, needles and perturbations than those in its evidence.
+
+Checked are the numbers of the drawn documents, not their text: which token ids a document has, the engine's tokenizer
+says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from recipe.mini.needles import DIGITS
+from runner.draw import Draw
+from runner.errors import TrustError
+from runner.model.evidence import Evidence
+from runner.model.plan import Plan, PlannedWindow
+
+DRAWN = "drawn"
+"""Key of ``Evidence.material``: language to ``{"of": documents in the pool, "documents": their numbers in order}``."""
+
+PROJECTIONS = ("gate", "up", "down")
+
+
+def needle_answer(draw: Draw, label: str, trial: str) -> str:
+    """The digits hidden in one trial of a needle window."""
+    return str(draw.integer(f"{label}/needle/{trial}", 10**DIGITS)).zfill(DIGITS)
+
+
+def perturbed(draw: Draw, window: str, rank: int) -> dict[str, Any]:
+    """Projection and factor of one rank's perturbation; the factor lies in 0.25 .. 0.75."""
+    label = f"{window}/perturb/{rank}"
+    return {
+        "projection": draw.choice(f"{label}/projection", PROJECTIONS),
+        "factor": (25 + draw.integer(f"{label}/factor", 51)) / 100,
+    }
+
+
+def check_material(evidence: Evidence, plan: Plan, draw: Draw, where: str) -> None:
+    """Raises TrustError where the window is not the plan's, or documents, needles or perturbations not those drawn."""
+    window = next((window for window in plan.windows if window.id == evidence.window), None)
+    if window is None:
+        raise TrustError("evidence of a window that is not in the plan", where=where, found=evidence.window)
+    for what in _strangers(evidence, window, draw):
+        raise TrustError(
+            "the prompts do not follow from the seed and the plan",
+            where=where,
+            expected="what the seed and the plan draw",
+            found=what,
+            next_step="measure again: a plan cannot be changed after its run",
+        )
+
+
+def _strangers(evidence: Evidence, window: PlannedWindow, draw: Draw) -> Iterator[str]:
+    material: dict[str, Any] = evidence.material
+    label = str(window.arguments.get("material", window.id))
+    drawn = material.get(DRAWN, {})
+    if not drawn and material.keys() & {"texts", "needles", "prompts"}:
+        yield "texts without the numbers of their documents"
+    for language, part in drawn.items():
+        documents = part["documents"]
+        if documents != draw.permutation(f"{label}/{language}", part["of"])[: len(documents)]:
+            yield f"{language} documents {documents[:3]} ..."
+    for trial, needle in material.get("needles", {}).items():
+        if needle["answer"] != needle_answer(draw, label, trial):
+            yield f"needle {needle['answer']} in trial {trial}"
+    for call in evidence.calls:
+        if call.method == "perturb":
+            chosen = perturbed(draw, window.id, int(str(call.arguments["rank"])))
+            if any(call.arguments[name] != value for name, value in chosen.items()):
+                yield f"perturbation {call.arguments}"
+
+
+__all__ = ["DRAWN", "PROJECTIONS", "check_material", "needle_answer", "perturbed"]

@@ -1,0 +1,114 @@
+"""One try of a craftsperson at an order, and the history of all of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
+
+from runner.model.base import Digest, Instant, Record, Slug
+from runner.model.verdict import Status
+
+Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
+"""A git object id."""
+
+FindingKind = Literal[
+    "main-changed",
+    "refs-changed",
+    "order-changed",
+    "outside-clone",
+    "outside-allowed",
+    "not-a-file",
+    "no-change",
+    "imports-outside",
+    "sealed-read",
+    "left-processes",
+    "time-limit",
+    "output-limit",
+    "disk-limit",
+    "failed",
+    "not-supervised",
+]
+
+
+class Finding(Record):
+    """Why an attempt gives no candidate."""
+
+    kind: FindingKind
+    detail: str
+    """What was seen, naming files, processes or limits."""
+
+
+class Session(Record):
+    """One working session: what was started, how it ended, what it said."""
+
+    sandbox: str
+    """``bubblewrap`` with its version, or ``none``."""
+    network: Literal["none", "open"]
+    """What the session could reach; without a sandbox always ``open``."""
+    started_at: Instant
+    ended_at: Instant
+    exit_code: int | None
+    """None where it was stopped."""
+    heartbeats: int
+    transcript: Digest
+    """SHA-256 of everything it printed, as it was kept."""
+    transcript_bytes: int
+
+
+class Judged(Record):
+    """What a verified signed report said about the attempt's candidate."""
+
+    run: Slug
+    report: Digest
+    verdict: Status
+    refused: dict[Slug, Status]
+    """Gates that did not pass."""
+    reasons: tuple[str, ...]
+    """Why, gate by gate, in their own words."""
+
+
+class Attempt(Record):
+    """A try with all that is known of it afterwards."""
+
+    number: int
+    craftsperson: Slug
+    brief: Digest
+    base: Commit
+    """What the clone was made of, and what the change is measured against."""
+    session: Session
+    findings: tuple[Finding, ...]
+    deviations: tuple[str, ...]
+    """Where limits of the order were not kept, and why."""
+    changed: tuple[str, ...]
+    """Every file that differs from ``base``."""
+    commit: Commit | None
+    """The frozen candidate; None where a finding forbids one."""
+    tree: Digest | None
+    """SHA-256 over paths and contents of the files that are taken from ``commit``."""
+    judged: Judged | None = None
+
+
+class History(Record):
+    """Every attempt at one version of one order, oldest first; the last one is the one under test."""
+
+    order: Slug
+    order_digest: Digest
+    attempts: tuple[Attempt, ...]
+
+
+class CandidateFile(Record):
+    """``candidate.json``: what ``runner execute --candidate`` takes."""
+
+    schema_version: Literal[1] = 1
+    store: str
+    """The git repository that holds ``commit``."""
+    base: Commit
+    commit: Commit
+    tree: Digest
+    files: dict[str, Digest]
+    """SHA-256 of each file that is taken, by its path in the checkout."""
+    history: History
+
+
+__all__ = ["Attempt", "CandidateFile", "Commit", "Finding", "FindingKind", "History", "Judged", "Session"]

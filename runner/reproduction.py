@@ -1,0 +1,69 @@
+"""Who ran a report's sealed plan again with a new seed, and whether it came out the same.
+
+A report is *self-attested* until somebody else's key signs a second one: the same plan apart from the seed, and the
+same verdict of every gate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner.attest.statement import Signed
+from runner.digest import sha256_json
+from runner.ledger import Ledger
+from runner.model.adoption import Reproduction
+from runner.model.plan import Plan
+from runner.model.report import ReportPredicate
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """One run of the same plan by another key."""
+
+    by: str
+    run: str
+    agrees: bool
+    """Every gate said the same."""
+
+    def __str__(self) -> str:
+        return f"{'reproduced' if self.agrees else 'contradicted'} by {self.by} in run {self.run}"
+
+
+def shape(plan: Plan) -> str:
+    """Digest of a plan without its seed's commitment: what two runs of one plan share."""
+    return sha256_json(plan.model_dump(mode="json", exclude={"seed_commitment"}))
+
+
+def reproductions(entry: Signed, ledger: Ledger) -> tuple[Reproduced, ...]:
+    """What other keys found, oldest first.
+
+    A statement counts where its key is none of those that signed the report, signed the second report too, and both
+    reports are in the ledger with the plan it names.
+    """
+    report, own = entry.of(ReportPredicate), {signer.key.id for signer in entry.signers}
+    found = []
+    for signed, claim in ledger.of(Reproduction):
+        again = ledger.entries.get(claim.again.digest)
+        keys = {signer.key.id for signer in signed.signers}
+        if claim.report.digest != entry.digest or again is None or not isinstance(again.predicate, ReportPredicate):
+            continue
+        if keys & own or not keys <= {signer.key.id for signer in again.signers}:
+            continue
+        if not shape(ledger.measured(entry).plan) == shape(ledger.measured(again).plan) == claim.plan:
+            continue
+        agrees = _verdicts(report) == _verdicts(again.predicate)
+        by = ", ".join(signer.principal for signer in signed.signers)
+        found.append(Reproduced(by, again.predicate.run, agrees))
+    return tuple(found)
+
+
+def assurance_level(entry: Signed, ledger: Ledger) -> str:
+    """``self-attested``, or who reproduced or contradicted it."""
+    return "; ".join(map(str, reproductions(entry, ledger))) or "self-attested"
+
+
+def _verdicts(report: ReportPredicate) -> dict[str, str]:
+    return {f"{gate.name}@{gate.version}": gate.verdict for gate in report.gates}
+
+
+__all__ = ["Reproduced", "assurance_level", "reproductions", "shape"]

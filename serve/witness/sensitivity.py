@@ -1,0 +1,105 @@
+"""What each changed layer of a product costs: the reference forward with one layer at a time taken from the product.
+
+Hugging Face's Glm4Moe in float32 on dequantised weights, as :mod:`serve.witness.reference`; nothing of the engine takes
+part. Run in a process of its own::
+
+    python -P -m serve.witness.sensitivity REQUEST.json ANSWER.json
+
+Request: ``{"standing": folder, "product": folder, "documents": {id: [token ids]}}``. Answer: ``{"loss": {id: nats},
+"layers": {name: {"loss": {id: nats}, "kl": {id: nats}}}}``; losses are means over the tokens after the first, KL is
+KL(standing ‖ changed) over the whole vocabulary. The name ``together`` stands for all layers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from recipe.census import layer_of
+from recipe.mini.dequantise import weights
+from recipe.pack import read_pack
+from runner.errors import InputError
+from runner.files import write_whole
+from serve.witness.reference import Arrays, model
+
+TOGETHER = "together"
+
+
+class Request(BaseModel):
+    """What to compare on what."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    standing: Path
+    product: Path
+    documents: dict[str, list[int]]
+
+
+def changed_layers(standing: Arrays, product: Arrays) -> dict[str, Arrays]:
+    """By layer the weights of ``product`` that differ. InputError where the two do not hold the same weights."""
+    if standing.keys() != product.keys():
+        apart = sorted(standing.keys() ^ product.keys())[:3]
+        raise InputError("the product holds other weights than the standing pack", found=", ".join(apart))
+    found: dict[str, Arrays] = {}
+    for name, array in product.items():
+        if not np.array_equal(array, standing[name]):
+            found.setdefault(layer_of(name), {})[name] = array
+    return found
+
+
+def scores(built: torch.nn.Module, documents: Mapping[str, Sequence[int]]) -> dict[str, torch.Tensor]:
+    """Log-probabilities ``[tokens - 1, vocabulary]`` of each document."""
+    with torch.inference_mode():
+        return {
+            name: torch.log_softmax(built(torch.tensor([list(ids)])).logits[0, :-1].float(), dim=-1)
+            for name, ids in documents.items()
+        }
+
+
+def answer(request: Request) -> dict[str, Any]:
+    """Loss and divergence of every changed layer alone and of all together."""
+    plain = weights(read_pack(request.standing))
+    layers = changed_layers(plain, weights(read_pack(request.product)))
+    together = {name: array for changed in layers.values() for name, array in changed.items()}
+    standing = scores(model(request.standing, plain), request.documents)
+    found = {}
+    for name, changed in (*layers.items(), (TOGETHER, together)):
+        now = scores(model(request.standing, plain | changed), request.documents)
+        found[name] = {
+            "loss": _losses(now, request.documents),
+            "kl": {
+                document: float((theirs.exp() * (theirs - now[document])).sum(-1).mean())
+                for document, theirs in standing.items()
+            },
+        }
+    return {"loss": _losses(standing, request.documents), "layers": found}
+
+
+def _losses(found: Mapping[str, torch.Tensor], documents: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    return {
+        name: -float(score.gather(1, torch.tensor(list(documents[name]))[1:, None]).mean())
+        for name, score in found.items()
+    }
+
+
+def main() -> None:
+    """Read a request, write the answer whole."""
+    parser = argparse.ArgumentParser(description="Measure what each changed layer costs.")
+    parser.add_argument("request", type=Path)
+    parser.add_argument("answer", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(os.cpu_count() or 1)
+    request = Request.model_validate_json(arguments.request.read_bytes())
+    write_whole(arguments.answer, json.dumps(answer(request)).encode())
+
+
+if __name__ == "__main__":
+    main()

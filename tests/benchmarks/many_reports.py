@@ -1,0 +1,137 @@
+"""``runner canon`` and ``runner verify`` over many reports: ``python -m tests.benchmarks.many_reports [COUNT]``.
+
+A benchmark, not a test: it prints seconds and peak memory, and passes or fails nothing. The reports are made up (one
+boot, six quads, two ranks) and signed with throw-away keys in a temporary workspace; one in a hundred is adopted, one
+in two hundred rejected.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from runner import canon, ledger
+from runner.attest.keys import PrivateKey
+from runner.attest.statement import sign
+from runner.errors import CarveError
+from runner.gates import registry as gates
+from runner.ledger import ADOPTIONS, LEDGER, SUFFIX
+from runner.model.adoption import Adoption, ReportName
+from runner.model.run import Intent
+from runner.model.statement import SignedIntent
+from runner.report import REPORT, predicate, subject_digests
+from runner.verify_many import verify_many
+from serve.instruments import registry as instruments
+from tests.runner.records import (
+    START,
+    RateGate,
+    RateInstrument,
+    digest_of,
+    instant,
+    make_run,
+    make_workspace,
+    trust_of,
+)
+
+
+def write_reports(workspace: Path, runner: PrivateKey, adopter: PrivateKey, count: int) -> int:
+    """``count`` intents and reports, and some decisions; bytes of one report."""
+    made = make_run()
+    whole, subjects = predicate(made.record), subject_digests(made.record)
+    size = 0
+    for number in range(count):
+        run, started = f"r{number:05d}", START + timedelta(minutes=number)
+        intent = SignedIntent(
+            parents=(),
+            **Intent(
+                run=run,
+                order=made.record.plan.order,
+                order_digest=made.record.order_digest,
+                plan_digest=made.record.plan_digest,
+                seed_commitment=made.record.plan.seed_commitment,
+                candidate={"library.lna2": digest_of(f"library {number // 3}")},
+                created_at=instant(START - timedelta(days=30)),
+            ).model_dump(),
+        )
+        data = sign(
+            intent, {**intent.candidate, **subjects, "library.lna2": digest_of(f"library {number // 3}")}, runner
+        )
+        path = ledger.append(workspace, LEDGER, data)
+        own = path.name.removesuffix(SUFFIX)
+        report = whole.model_copy(
+            update={
+                "run": run,
+                "parents": (own,),
+                "created_at": instant(started + timedelta(hours=1)),
+                "plan": whole.plan.model_copy(update={"intent": own}),
+            }
+        )
+        data = sign(report, {**subjects, "library.lna2": digest_of(f"library {number // 3}")}, runner)
+        folder = workspace / "reports" / report.order.name / run
+        folder.mkdir(parents=True)
+        (folder / REPORT).write_bytes(data)
+        size = len(data)
+        if number % 100 == 0 or number % 200 == 1:
+            digest = ledger.append(workspace, Path(), data)
+            name = ReportName(run=run, order=report.order.name, digest=digest.name.removesuffix(SUFFIX))
+            digest.unlink()
+            decision = Adoption(
+                created_at=instant(started + timedelta(hours=2)),
+                parents=(name.digest,),
+                result="ADOPTED" if number % 100 == 0 else "REJECTED",
+                report=name,
+                seat=report.seat.name,
+                scope="standing",
+                waivers=(),
+                reason="made up",
+            )
+            ledger.append(workspace, ADOPTIONS, sign(decision, {"report": name.digest}, adopter))
+    return size
+
+
+def make_canon(workspace: Path) -> str:
+    """As ``runner canon`` does."""
+    text = canon.render(ledger.load(workspace, trust_of(workspace)))
+    canon.write(workspace, text)
+    return f"{len(text)} characters"
+
+
+def verify_all(workspace: Path) -> str:
+    """As ``runner verify reports`` does."""
+    answers = [answer for _, answer in verify_many([workspace / "reports"], workspace)]
+    refused = [answer for answer in answers if isinstance(answer, CarveError)]
+    return f"{len(answers) - len(refused)} authentic" + (f"; first refusal: {refused[0]}" if refused else "")
+
+
+def _measured(work: Callable[[Path], str], workspace: Path) -> None:
+    began = time.perf_counter()
+    told = work(workspace)
+    seconds = time.perf_counter() - began
+    own, children = (
+        resource.getrusage(who).ru_maxrss >> 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    print(f"{work.__name__:<12} {seconds:6.1f} s  {own} MiB, largest child {children} MiB  {told}")
+
+
+def main(count: int) -> None:
+    """Make the reports, then each command in a process of its own."""
+    gates._GATES, instruments._INSTRUMENTS = (RateGate(),), (RateInstrument(),)
+    runner, adopter = PrivateKey.generate(), PrivateKey.generate()
+    with tempfile.TemporaryDirectory(prefix="carve-benchmark-") as folder:
+        workspace = make_workspace(Path(folder) / "workspace", runner_runner=runner, adopter_adopter=adopter)
+        size = write_reports(workspace, runner, adopter, count)
+        print(f"{count} reports of {size} bytes")
+        for work in (make_canon, verify_all):
+            process = multiprocessing.get_context("fork").Process(target=_measured, args=(work, workspace))
+            process.start()
+            process.join()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)

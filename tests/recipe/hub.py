@@ -1,0 +1,111 @@
+"""A hub on this machine: real HTTP, real ranges, and every way to misbehave that a test asks for."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+NAME = "lna/donor"
+
+
+@dataclass
+class Hub:
+    """Serves one folder as one repository at one commit."""
+
+    folder: Path
+    faults: deque[str] = field(default_factory=deque)
+    """What the next requests for ranges meet, in order: stall, cut, busy, whole, other or gone."""
+    only_from: int = 0
+    """Faults meet requests that begin at this byte or later: headers come in peace."""
+    tag: str = '"one"'
+    commit: str = REVISION
+    asked: list[tuple[str, str, int]] = field(default_factory=list)
+    """File, range and bytes sent of each request."""
+    url: str = ""
+
+    def sent(self, suffix: str = ".safetensors") -> int:
+        """Bytes that went out for files of this kind."""
+        return sum(count for file, _, count in self.asked if file.endswith(suffix))
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Hub]:
+    """A hub that stands while the block runs."""
+    hub = Hub(folder)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            _answer(self, hub)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _answer(handler: BaseHTTPRequestHandler, hub: Hub) -> None:
+    match = re.fullmatch(rf"/{NAME}/resolve/{REVISION}/([\w.\-]+)", handler.path)
+    file = hub.folder / match[1] if match else hub.folder / "nothing"
+    if not file.is_file():
+        hub.asked.append((file.name, "", 0))
+        _status(handler, 404)
+        return
+    content = file.read_bytes()
+    asked = re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers.get("Range", ""))
+    start, stop = (int(asked[1]), min(int(asked[2]) + 1, len(content))) if asked else (0, len(content))
+    fault = hub.faults.popleft() if asked and hub.faults and start >= hub.only_from else ""
+    if fault in ("busy", "gone"):
+        hub.asked.append((file.name, f"{start}-{stop}", 0))
+        _status(handler, 503 if fault == "busy" else 403)
+        return
+    if fault == "whole":
+        asked, start, stop = None, 0, len(content)
+    if fault == "other":
+        start += 1
+    handler.send_response(206 if asked else 200)
+    handler.send_header("ETag", hub.tag)
+    handler.send_header("X-Repo-Commit", hub.commit)
+    handler.send_header("Content-Length", str(stop - start))
+    if asked:
+        handler.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
+    handler.end_headers()
+    body = content[start:stop]
+    if fault in ("stall", "cut"):
+        body = body[: len(body) // 2]
+    hub.asked.append((file.name, f"{start}-{stop}", len(body)))
+    try:
+        handler.wfile.write(body)
+        handler.wfile.flush()
+        if fault == "stall":
+            time.sleep(1.0)
+    except OSError:
+        pass
+    if fault in ("stall", "cut", "whole"):
+        handler.close_connection = True
+
+
+def _status(handler: BaseHTTPRequestHandler, code: int) -> None:
+    handler.send_response(code)
+    handler.send_header("Content-Length", "0")
+    handler.end_headers()

@@ -1,0 +1,84 @@
+"""The recipe of a patch order on an invented, installed distribution."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from recipe import patch
+from recipe.patch_set import PatchSet
+from recipe.product import Job
+from runner.digest import sha256_file
+from runner.errors import InputError
+from runner.model.order.patch import Patching
+from tests.recipe.test_patch_apply import audible, guard, two_streams
+
+RECIPE = Patching(distribution="engine==1.0", patches=("two-streams", "audible", "guard"))
+FILES = {
+    "engine/__init__.py": "",
+    "engine/streams.py": "COUNT = 3\n\n\ndef streams():\n    return COUNT\n",
+    "engine/deep/kernel.cu": "int tune()\n{\n    return time();\n}\n",
+    "engine-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: engine\nVersion: 1.0\n",
+    "engine-1.0.dist-info/RECORD": "engine/__init__.py,,\n",
+}
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """The distribution installed for this interpreter, the patches among the known ones."""
+    site = tmp_path / "site"
+    for name, text in FILES.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.setattr(patch, "load_set", lambda names: PatchSet((two_streams(), audible(), guard())))
+    return Job(recipe=RECIPE, standing=tmp_path, root=tmp_path, product=tmp_path / "product", work=tmp_path / "work")
+
+
+def test_product_and_provenance(job: Job, tmp_path: Path) -> None:
+    assert patch.estimate(job).counts == {"patches": "3", "files": "2", "edits": "3"}
+    product = patch.make(job)
+    assert product.kind == "tree" and set(product.digests) == {"tree", "provenance", "inputs"}
+    assert patch.make(job) == product
+    found = patch.verify(job, product)
+    assert found.faults == () and found.digests == product.digests
+    markers = PatchSet((two_streams(), audible())).markers("engine/streams.py")
+    streams = sha256_file(job.product / "engine/streams.py")
+    assert product.digests["tree"] == patch.tree_digest({"engine/streams.py": (streams, markers)})
+    again = patch.make(replace(job, product=tmp_path / "again"))
+    assert again.digests == product.digests
+
+
+def test_a_change_of_product_or_distribution_is_a_fault(job: Job, tmp_path: Path) -> None:
+    product = patch.make(job)
+    sound = (job.product / "engine/streams.py").read_text()
+    (job.product / "engine/streams.py").write_text(sound.replace("COUNT = 2", "COUNT = 4"))
+    found = patch.verify(job, product)
+    assert "not what these patches give" in found.faults[0] and found.digests != product.digests
+    (job.product / "engine/streams.py").write_text(sound)
+    (tmp_path / "site/engine/streams.py").write_text("COUNT = 5\n")
+    assert "drifted" in patch.verify(job, product).faults[0]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (RECIPE.model_copy(update={"distribution": "engine==2.0"}), "another distribution"),
+        (RECIPE.model_copy(update={"after": {"engine/streams.py": "0" * 64}}), "than the order says"),
+        (RECIPE.model_copy(update={"after": {"engine/other.py": "0" * 64}}), "no patch edits"),
+    ],
+)
+def test_an_order_that_does_not_fit(job: Job, recipe: Patching, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        patch.make(replace(job, recipe=recipe))
+    assert not job.product.exists()
+
+
+def test_another_version_is_not_patched(job: Job, tmp_path: Path) -> None:
+    metadata = tmp_path / "site/engine-1.0.dist-info/METADATA"
+    metadata.write_text(metadata.read_text().replace("Version: 1.0", "Version: 1.1"))
+    with pytest.raises(InputError, match="another version is installed"):
+        patch.make(job)

@@ -1,0 +1,191 @@
+"""Donors behind HTTP: pinned, resumed, patient, and never more bytes than the overlay needs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recipe.headers import Entry, PackError
+from recipe.overlay import make
+from recipe.overlay.donor import remote
+from recipe.overlay.make import _build, _product
+from recipe.overlay.splice import resolve
+from recipe.pack import INDEX, read_pack
+from recipe.remote import ATTEMPTS, Range, Repository, ranges
+from runner.errors import InputError, StateError
+from runner.model.order.overlay import PackSource
+from tests.recipe.hub import NAME, REVISION, Hub, serving
+from tests.recipe.overlays import SWAPPED, donor_pack, job_of, recipe_of, source_pack
+
+WANTED = PackSource(repository=NAME, revision=REVISION)
+LAYER = "model.layers.1."
+
+
+@pytest.fixture(scope="module")
+def donor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return donor_pack(tmp_path_factory.mktemp("donor") / "pack")
+
+
+@pytest.fixture
+def hub(donor: Path) -> Iterator[Hub]:
+    with serving(donor) as hub:
+        yield hub
+
+
+def repository(hub: Hub, folder: Path) -> Repository:
+    return Repository(NAME, REVISION, folder, hub.url, timeout=0.3, wait_seconds=0.01)
+
+
+def experts(repository: Repository) -> list[Entry]:
+    headers = repository.headers([LAYER])
+    return [entry for header in headers for entry in header.entries if entry.name.startswith(SWAPPED)]
+
+
+def same_bytes(repository: Repository, entries: list[Entry], donor: Path) -> bool:
+    own = read_pack(donor).tensors
+    for entry in entries:
+        file, start = repository.place(entry)
+        theirs = own[entry.name]
+        mine = file.read_bytes()[start : start + entry.nbytes]
+        if mine != theirs.file.read_bytes()[theirs.start : theirs.stop]:
+            return False
+    return True
+
+
+def test_only_the_wanted_bytes_come(hub: Hub, donor: Path, tmp_path: Path) -> None:
+    found = repository(hub, tmp_path)
+    wanted = experts(found)
+    found.fetch(wanted)
+    assert same_bytes(found, wanted, donor)
+    needed = sum(entry.nbytes for entry in wanted)
+    shard = donor / wanted[0].file.name
+    assert {file for file, _, _ in hub.asked if file.endswith(".safetensors")} == {shard.name}
+    header = int.from_bytes(shard.read_bytes()[:8], "little") + 8
+    assert hub.sent() == needed + header + 256
+    assert hub.sent() < shard.stat().st_size, "never a whole shard"
+
+
+def test_what_was_fetched_is_not_fetched_again(hub: Hub, donor: Path, tmp_path: Path) -> None:
+    first = repository(hub, tmp_path)
+    first.fetch(experts(first))
+    before = hub.sent()
+    again = repository(hub, tmp_path)
+    again.fetch(experts(again))
+    assert hub.sent() == before
+    key = next(key for key in again.digests() if key.endswith(str(max(e.stop for e in experts(again)))))
+    (tmp_path / key).write_bytes(b"damaged")
+    mended = repository(hub, tmp_path)
+    mended.fetch(experts(mended))
+    assert same_bytes(mended, experts(mended), donor), "a damaged range comes again"
+
+
+@pytest.mark.parametrize(
+    "faults", [["stall"], ["cut"], ["busy", "busy"], ["cut", "busy", "stall", "cut"]], ids="-".join
+)
+def test_trouble_on_the_way_costs_no_byte_twice(faults: list[str], hub: Hub, donor: Path, tmp_path: Path) -> None:
+    found = repository(hub, tmp_path)
+    wanted = experts(found)
+    before, hub.only_from = hub.sent(), 1000
+    hub.faults.extend(faults)
+    found.fetch(wanted)
+    assert not hub.faults
+    assert same_bytes(found, wanted, donor)
+    assert hub.sent() - before == sum(entry.nbytes for entry in wanted)
+
+
+def test_a_server_that_ignores_ranges_is_refused_before_its_bytes_come(hub: Hub, tmp_path: Path) -> None:
+    found = repository(hub, tmp_path)
+    wanted = experts(found)
+    hub.only_from = 1000
+    hub.faults.append("whole")
+    with pytest.raises(InputError, match="ignores ranges"):
+        found.fetch(wanted)
+
+
+def test_a_file_that_changes_is_refused(hub: Hub, tmp_path: Path) -> None:
+    found = repository(hub, tmp_path)
+    wanted = experts(found)
+    hub.tag = '"two"'
+    with pytest.raises(InputError, match='entity tag "one"') as caught:
+        found.fetch(wanted)
+    assert '"two"' in caught.value.found
+    with pytest.raises(InputError, match="changed while"):
+        resumed = repository(hub, tmp_path)
+        resumed.fetch(wanted)
+
+
+def test_another_range_or_commit_than_asked_for_is_refused(hub: Hub, tmp_path: Path) -> None:
+    found = repository(hub, tmp_path)
+    wanted = experts(found)
+    hub.only_from = 1000
+    hub.faults.append("other")
+    with pytest.raises(InputError, match="another range"):
+        found.fetch(wanted)
+    hub.commit = "f" * 40
+    with pytest.raises(InputError, match="another commit"):
+        found.fetch(wanted)
+
+
+def test_a_refusal_is_told_at_once_and_silence_after_patience(hub: Hub, tmp_path: Path) -> None:
+    found = repository(hub, tmp_path)
+    wanted = experts(found)
+    hub.only_from = 1000
+    hub.faults.append("gone")
+    with pytest.raises(InputError, match="HTTP 403"):
+        found.fetch(wanted)
+    hub.faults.extend(["busy"] * ATTEMPTS)
+    with pytest.raises(StateError, match="HTTP 503"):
+        found.fetch(wanted)
+    assert not hub.faults
+
+
+def test_a_donor_without_these_layers_is_refused(hub: Hub, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such tensors"):
+        repository(hub, tmp_path).headers(["mtp.0."])
+
+
+def test_an_index_that_promises_what_a_shard_lacks_is_refused(donor: Path, tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(donor, tmp_path / "donor"))
+    index = json.loads((broken / INDEX).read_text())
+    file = index["weight_map"][f"{SWAPPED}.0.up_proj.suh"]
+    index["weight_map"]["mtp.fc.weight"] = file
+    (broken / INDEX).write_text(json.dumps(index))
+    with serving(broken) as hub, pytest.raises(PackError, match=r"mtp\.fc\.weight"):
+        repository(hub, tmp_path / "work").headers([LAYER])
+
+
+def test_a_single_file_needs_no_index(donor: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "donor"
+    folder.mkdir()
+    shutil.copyfile(donor / "model-00003-of-00004.safetensors", folder / "model.safetensors")
+    with serving(folder) as hub:
+        found = repository(hub, tmp_path / "work")
+        assert experts(found)
+
+
+def test_a_fixed_header_digest_holds(hub: Hub, tmp_path: Path) -> None:
+    pinned = WANTED.model_copy(update={"header_digest": "0" * 64})
+    with pytest.raises(InputError, match="not the one the order fixed"):
+        remote(repository(hub, tmp_path), ["model.layers.1"], pinned)
+
+
+def test_an_overlay_from_afar_is_the_overlay_from_here(hub: Hub, donor: Path, tmp_path: Path) -> None:
+    source = read_pack(source_pack(tmp_path / "source"))
+    near, far = (job_of(tmp_path / name, source.folder, recipe_of(donor)) for name in ("near", "far"))
+    hub.faults.extend(["cut", "busy", "cut"])
+    afar = remote(repository(hub, far.work / "donor"), ["model.layers.1"], WANTED)
+    plan = resolve(recipe_of(donor), source, afar.entries)
+    _build(far, source, afar, plan)
+    here = make(near)
+    assert _product(far, plan).digests["payload"] == here.digests["payload"]
+
+
+def test_neighbours_share_a_request_and_strangers_do_not() -> None:
+    file, other = Path("a"), Path("b")
+    entries = [Entry(str(start), "U8", (4,), file, start, start + 4) for start in (8, 0, 4, 16)]
+    entries.append(Entry("0", "U8", (4,), other, 20, 24))
+    assert ranges(entries) == [Range("a", 0, 12), Range("a", 16, 20), Range("b", 20, 24)]

@@ -1,0 +1,138 @@
+"""Each thing that an order may not be, made by one change to a sound one."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.check import check
+from runner.model.order import parse_order
+from runner.steps.seats import load_manifest
+from tests.runner.checks.orders_for_checks import SOUND, faults_of, fields
+
+FACTS = [
+    ("value: 812544", "value: 812545", "facts.0.probe", "the probe gives 812544"),
+    (
+        "probe: {kind: expert-bytes, hidden: 4096, intermediate: 256, bits: 2}",
+        "policy: must-verify",
+        "facts.0.label",
+        "without evidence or probe",
+    ),
+    (
+        "rests_on: [bytes]\n    measure",
+        "rests_on: [old]\n    measure",
+        "gates.3.rests_on.0",
+        "superseded; bytes stands instead",
+    ),
+    ("rests_on: [bytes]\n    measure", "rests_on: [wrong]\n    measure", "gates.3.rests_on.0", "which is refuted"),
+    ("rests_on: [bytes]\n    measure", "rests_on: [nothing]\n    measure", "gates.3.rests_on.0", "no fact 'nothing'"),
+    ("unit: µs, rests_on: [bytes]}]", "unit: µs, rests_on: [wrong]}]", "kill_lines.0.rests_on.0", "which is refuted"),
+    ("69.2, rests_on: [bytes]", "69.2, rests_on: [old]", "floors.0.rests_on.0", "superseded"),
+    ("share: 0.31, rests_on: [time]", "share: 0.31, rests_on: [wrong]", "intent.expected_gain.rests_on.0", "refuted"),
+    ("    scope: one rank of eight\n", "", "gates.3.rests_on.0", "does not say where it holds"),
+    ("superseded_by: bytes", "superseded_by: gone", "facts.2.superseded_by", "no fact 'gone'"),
+    ("status: superseded, ", "", "facts.2.status", "stands and is superseded"),
+    (", superseded_by: bytes", "", "facts.2.superseded_by", "superseded by nothing"),
+]
+FLOORS = [
+    ("pass_at: 88, unit: µs", "pass_at: 60, unit: µs", "gates.3.measure.thresholds.0.pass_at", "take at least 69.2"),
+    ("pass_at: 88, unit: µs", "pass_at: 0.06, unit: ms", "gates.3.measure.thresholds.0.pass_at", "take at least 69.2"),
+    ("pass_at: 88, unit: µs", "pass_at: 0.99, unit: × floor", "gates.3.measure.thresholds.0.pass_at", "take at least"),
+    (
+        "pass_at: 88, unit: µs",
+        "pass_at: 88, stretch_at: 50, unit: µs",
+        "gates.3.measure.thresholds.0.stretch_at",
+        "asks for 50",
+    ),
+    ("pass_at: 88, unit: µs", "pass_at: 88, unit: GB/s", "gates.3.measure.thresholds.0.unit", "a line over a floor"),
+    ("floor: least", "floor: most", "gates.3.measure.thresholds.0.floor", "no floor 'most'"),
+    ("microseconds: 69.2", "microseconds: 64.7", "floors.0.microseconds", "take 69.22 µs"),
+    ("bandwidth: 270", "bandwidth: 0", "floors.0", "must be positive"),
+    ("low: 1.1, high: 1.3", "low: 1.5, high: 1.6", "intent.expected_gain.low", "at most 1.45 times"),
+    ("low: 1.1, high: 1.3", "low: 1.4, high: 1.3", "intent.expected_gain.low", "above the high end"),
+    ("share: 0.31", "share: 1.2", "intent.expected_gain.share", "between 0 and 1"),
+]
+JUDGEMENT = [
+    ("argv: [--cold]", "argv: []", "gates.3.measure.instrument.argv", "no arguments"),
+    ("      instrument: {path: bench.py, argv: [--cold]}\n", "", "gates.3.measure.instrument", "cannot be had again"),
+    (
+        "pass_at: 1.15, unit: ratio",
+        "pass_at: 1.005, unit: ratio",
+        "gates.3.measure.thresholds.1.pass_at",
+        "than the noise 0.01",
+    ),
+    ("pass_at: 1.15, unit: ratio", "unit: ratio", "gates.3.measure.thresholds.1", "a line without a number"),
+    ("- name: resolved", "- {name: resolved, planned: later}", "gates.0.planned", "exists: leave out"),
+    ("    planned: cold time of a launch\n", "", "gates.3.name", "one that is still to be written says `planned`"),
+    ("    rests_on: [bytes]\n    measure", "    parameters: {x: 1}\n    measure", "gates.3", "no parameters yet"),
+    ('op: ">", value: 190', 'op: ">"', "kill_lines.0", "belong together"),
+    (
+        "unit: µs, rests_on: [bytes]}]",
+        "unit: µs, decided_before_run: false}]",
+        "kill_lines.0.decided_before_run",
+        "before the run",
+    ),
+    ("high: 1.3", "high: 1.04", "intent.expected_gain.high", "lies inside the margin"),
+    ("margin: 0.05", "margin: 0.001", "primary.margin", "noise alone would decide"),
+    ("pairs: 6}", "pairs: 5}", "primary.pairs", "need 6"),
+    (
+        "  - name: speed\n",
+        "  - name: speed\n  - {name: kld, parameters: {bound: 0.01}, windows: {documents: 12}}\n",
+        "gates.3.windows.documents",
+        "12 documents cannot decide",
+    ),
+    (
+        "  - name: speed\n",
+        "  - name: speed\n  - {name: kld, windows: {documents: 24}}\n",
+        "gates.3.parameters.bound",
+        "Field required",
+    ),
+]
+PRIOR_ART = "design: {prior_art: [{what: the incumbent, where: exllamav3, verdict: slow}]}\n"
+DUTIES = [
+    (PRIOR_ART, "", "design.prior_art", "no prior art"),
+    (", substitute_if_absent: another host", "", "capability.0.available", "no substitute"),
+    ("field: primary.pairs", "field: primary.threads", "added.0.field", "no field primary.threads"),
+    ("goal: Show one thing.", "goal: <what is wanted>", "intent.goal", "still to be filled in: what is wanted"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "words"),
+    [*FACTS, *FLOORS, *JUDGEMENT, *DUTIES],
+    ids=lambda value: value.strip()[:30] if isinstance(value, str) else "",
+)
+def test_one_wrong_thing_is_one_named_fault(old: str, new: str, field: str, words: str) -> None:
+    found = fields(faults_of(old, new))
+    assert words in found.get(field, ""), found
+
+
+def test_the_sound_order_has_no_fault_although_it_keeps_a_refuted_fact() -> None:
+    assert faults_of() == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "words"),
+    [
+        ('name: sanitizer, available: "no"', 'name: sanitizer, available: "yes"', "capability.0.available", "lacks it"),
+        ("needs: [gpu]", "needs: [profiler]", "gates.3.measure.needs", "has no profiler"),
+    ],
+)
+def test_what_the_seat_lacks_needs_a_substitute(old: str, new: str, field: str, words: str) -> None:
+    found = fields(faults_of(old, new, seat="ohtani-tp8"))
+    assert words in found[field]
+    manifest = load_manifest("ohtani-tp8")
+    with_substitute = SOUND.replace("needs: [gpu]", "needs: [profiler]\n      substitute: counts of the witness")
+    assert not {"gates.3.measure.needs"} & set(fields(check(parse_order(with_substitute), manifest)))
+
+
+def test_an_addition_is_found_by_name_or_number() -> None:
+    for field in ("gates.engaged", "gates.0", "facts.bytes.value", "target.pack"):
+        assert faults_of("field: primary.pairs", f"field: {field}") == ()
+    assert "no field gates.9" in fields(faults_of("field: primary.pairs", "field: gates.9"))["added.0.field"]
+
+
+def test_blanks_come_alone() -> None:
+    found = faults_of(
+        "why: A test asks for it.", "why: <why>\n  ceiling_not_for_verdict: [{what: x, value: 1, unit: <unit>}]"
+    )
+    assert {fault.message for fault in found} == {"still to be filled in: why", "still to be filled in: unit"}

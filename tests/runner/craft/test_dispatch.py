@@ -1,0 +1,234 @@
+"""From brief to signed report, and everything that stops on the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runner.attest.trust import load_trust
+from runner.cli import run
+from runner.craft.bench import Bench, take_lease
+from runner.craft.candidate import take
+from runner.craft.crew import load_crew
+from runner.craft.dispatch import Dispatch, dispatch, settled
+from runner.digest import sha256_json
+from runner.errors import InputError, StateError, TrustError
+from runner.model.attempt import Attempt
+from runner.model.order import load_order
+from runner.model.verdict import Status
+from runner.paths import source_root
+from runner.steps.state import Silent
+from runner.verify import read_report, verify
+from tests.runner.craft.bench_kit import LIMITS, Kit, git, order_text
+from tests.runner.test_workflow import ask
+
+SMALL = "  - {name: kld, parameters: {bound: 0.001}, windows: {documents: 20, tokens: 12, rows: 4}}\n"
+
+
+def given_to(kit: Kit, name: str = "crafter") -> Attempt:
+    made = dispatch(kit.given(name))
+    assert isinstance(made, Attempt)
+    return made
+
+
+def candidate_of(kit: Kit) -> Path:
+    return Bench.of(load_order(kit.order)).folder / "candidate.json"
+
+
+def test_two_failed_attempts_and_one_that_passes_are_in_the_signed_report(
+    kit: Kit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kit.order.write_text(order_text(gates=SMALL))
+    kit.crew("learns", limits=LIMITS.replace("}", ", attempts: 4}"))
+    first = given_to(kit)
+    assert (first.number, first.findings) == (1, ())
+    code, answer = ask(capsys, "execute", str(kit.order), "--candidate", str(candidate_of(kit)))
+    assert code == 1
+    assert {one["gate"]: one["status"] for one in answer["verdicts"]}["kld@1"] == "FAIL"
+    third = given_to(kit)  # the second attempt edits a gate, is told so, and the third one does the work
+    assert (third.number, third.findings, third.changed) == (3, (), ("kernels/toy.txt",))
+    code, answer = ask(capsys, "execute", str(kit.order), "--candidate", str(candidate_of(kit)))
+    assert (code, {one["status"] for one in answer["verdicts"]}) == (0, {"PASS"})
+    folder, trust = Path(answer["report"]), load_trust(kit.workspace)
+    assert verify(folder, trust, kit.workspace, deep=True).verdict is Status.PASS
+    signed, report, _ = read_report(folder, trust)
+    assert report.craft is not None
+    one, two, three = report.craft.attempts
+    assert (one.judged is not None, one.commit is not None) == (True, True)
+    assert one.judged and one.judged.refused["kld"] is Status.FAIL
+    assert [finding.kind for finding in two.findings] == ["outside-allowed"]
+    assert (three.commit, three.tree) == (third.commit, signed.subjects["candidate.tree"])
+    assert signed.subjects["craft.history"] == sha256_json(report.craft.model_dump(mode="json"))
+    assert "runner/gates/speed.py" in (folder / "report.md").read_text()
+    with pytest.raises(StateError, match="finished"):
+        dispatch(kit.given())
+    assert git(kit.checkout, "status", "--porcelain") == ""
+
+
+def test_a_candidate_waits_until_it_is_judged(kit: Kit) -> None:
+    kit.crew("honest")
+    given_to(kit)
+    with pytest.raises(StateError, match="waits to be judged"):
+        dispatch(kit.given())
+
+
+def test_attempts_are_bounded_and_kept(kit: Kit) -> None:
+    kit.crew("talks", limits=LIMITS.replace("}", ", attempts: 2}"))
+    last = given_to(kit)
+    assert (last.number, last.commit) == (2, None)
+    with pytest.raises(StateError, match="used up"):
+        dispatch(kit.given())
+    bench = Bench.of(load_order(kit.order))
+    kept = settled(bench, kit.workspace)
+    assert [[finding.kind for finding in one.findings] for one in kept] == [["no-change"], ["no-change"]]
+    assert b"ALL_TESTS_PASSED" in (bench.attempt_folder(1) / "transcript.log").read_bytes()
+    assert "no-change" in (bench.attempt_folder(2) / "brief.md").read_text()
+    assert not (bench.attempt_folder(2) / "home").exists()
+
+
+def test_two_orders_do_not_edit_one_file(kit: Kit) -> None:
+    kit.crew("honest")
+    given_to(kit)
+    other = kit.order.with_name("other.yaml")
+    other.write_text(
+        kit.order.read_text().replace("id: small-lna2", "id: other").replace("kernels/toy.txt]", "kernels/*.txt]")
+    )
+    elsewhere = Dispatch(other, "crafter", kit.workspace, kit.checkout, Silent())
+    with pytest.raises(StateError, match="holds these files") as caught:
+        dispatch(elsewhere)
+    assert caught.value.where == "kernels/toy.txt"
+    assert "small-lna2" in caught.value.found
+    assert run(["dispatch", str(kit.order), "--release"]) == 0
+    assert dispatch(elsewhere)
+
+
+def test_a_new_file_is_leased_by_its_name(kit: Kit) -> None:
+    one, two = (Bench(kit.workspace.parent / "state" / "craft" / name, name, "0" * 64) for name in ("one", "two"))
+    for bench in (one, two):
+        bench.folder.mkdir(parents=True)
+    take_lease(one, "crafter", ["kernels/new.cu"], [])
+    with pytest.raises(StateError, match="holds these files"):
+        take_lease(two, "crafter", ["kernels/new.cu"], [])
+
+
+def test_only_one_process_works_on_an_order(kit: Kit) -> None:
+    kit.crew("honest")
+    with Bench.of(load_order(kit.order)).hold(), pytest.raises(StateError, match="works on this order now"):
+        dispatch(kit.given())
+
+
+def test_a_person_is_given_a_clone_and_hands_it_in(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
+    kit.crew("honest")
+    clone = dispatch(kit.given("maker"))
+    assert isinstance(clone, Path)
+    assert "How it is judged" in (clone.parent / "brief.md").read_text()
+    assert git(clone, "remote") == git(clone, "stash", "list") == git(clone, "tag") == ""
+    (clone / "kernels" / "toy.txt").write_text("lna2\n")
+    git(clone, "commit", "--all", "--quiet", "--message", "mine")
+    made = dispatch(Dispatch(kit.order, "maker", kit.workspace, kit.checkout, Silent(), hand_in=True))
+    assert isinstance(made, Attempt)
+    assert (made.findings, made.changed) == ((), ("kernels/toy.txt",))
+
+
+def test_hooks_and_filters_of_a_clone_are_not_run(kit: Kit) -> None:
+    kit.crew("honest")
+    clone, mark = dispatch(kit.given("maker")), kit.workspace.parent / "mark"
+    assert isinstance(clone, Path)
+    for key in ("core.fsmonitor", "filter.x.clean", "core.pager"):
+        git(clone, "config", key, f"touch {mark}; cat")
+    (clone / ".git" / "info" / "attributes").write_text("* filter=x\n")
+    (clone / "kernels" / "toy.txt").write_text("lna2\n")
+    dispatch(Dispatch(kit.order, "maker", kit.workspace, kit.checkout, Silent(), hand_in=True))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("make", ["link", "repository", "removal"])
+def test_only_plain_files_are_taken(kit: Kit, make: str) -> None:
+    kit.crew("honest")
+    clone = dispatch(kit.given("maker"))
+    assert isinstance(clone, Path)
+    toy = clone / "kernels" / "toy.txt"
+    toy.unlink()
+    if make == "link":
+        toy.symlink_to("/etc/passwd")
+    elif make == "repository":
+        git(clone, "clone", "--quiet", str(kit.checkout), str(toy))
+    made = dispatch(Dispatch(kit.order, "maker", kit.workspace, kit.checkout, Silent(), hand_in=True))
+    assert isinstance(made, Attempt)
+    assert "not-a-file" in [finding.kind for finding in made.findings]
+
+
+def test_an_edited_order_does_not_take_the_candidate(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
+    kit.crew("honest")
+    given_to(kit)
+    candidate = candidate_of(kit)
+    kit.order.write_text(order_text().replace("bound: 0.001", "bound: 1000"))
+    assert run(["execute", str(kit.order), "--candidate", str(candidate), "--quiet"]) == 3
+    assert "another text of it" in capsys.readouterr().err
+
+
+def test_a_changed_candidate_file_is_refused(kit: Kit) -> None:
+    kit.crew("honest")
+    given_to(kit)
+    candidate, file = candidate_of(kit), load_order(kit.order)
+    value = json.loads(candidate.read_bytes())
+    base, commit = value["base"], value["commit"]
+    value["commit"] = base
+    candidate.write_text(json.dumps(value))
+    with pytest.raises(TrustError, match="not what was frozen"):
+        take(candidate, file, kit.workspace.parent / "run")
+    value["commit"] = "0" * 40
+    candidate.write_text(json.dumps(value))
+    with pytest.raises(StateError, match="git diff-tree failed"):
+        take(candidate, file, kit.workspace.parent / "run")
+    value["commit"] = commit
+    candidate.write_text(json.dumps(value | {"more": 1}))
+    with pytest.raises(InputError, match="not a candidate file"):
+        take(candidate, file, kit.workspace.parent / "run")
+
+
+def test_an_agent_that_asks_nobody_needs_a_sandbox_and_a_reason_for_the_network(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit.crew("honest")
+    crew = kit.workspace / "orders" / "people" / "craftspeople.yaml"
+    crew.write_text(crew.read_text().replace("    kind: agent\n", "    kind: agent\n    needs_sandbox: true\n"))
+    monkeypatch.setattr("runner.craft.sandbox.version", lambda: "")
+    with pytest.raises(StateError, match="without a sandbox"):
+        dispatch(kit.given())
+    crew.write_text(
+        crew.read_text().replace("needs_sandbox: true", "needs_sandbox: false").replace("{wall", "{network: open, wall")
+    )
+    with pytest.raises(InputError, match="closes the network"):
+        dispatch(kit.given())
+    made = dispatch(Dispatch(kit.order, "crafter", kit.workspace, kit.checkout, Silent(), "its model is far away"))
+    assert isinstance(made, Attempt)
+    assert made.deviations[0] == "network open: its model is far away"
+    assert "bubblewrap is missing" in made.deviations[1]
+
+
+def test_nothing_hidden_is_made_readable(kit: Kit) -> None:
+    kit.crew("honest")
+    crew = kit.workspace / "orders" / "people" / "craftspeople.yaml"
+    text = crew.read_text()
+    for folder in (kit.checkout, kit.checkout / "kernels", kit.workspace.parent):
+        crew.write_text(text.replace("readable: [", f"readable: [{folder}, "))
+        with pytest.raises(InputError, match="has to stay hidden"):
+            dispatch(kit.given())
+
+
+def test_the_order_names_who_may_work(kit: Kit) -> None:
+    kit.crew("honest")
+    kit.order.write_text(
+        order_text().replace("approver: maintainers}", "approver: maintainers, craftspeople: [{name: luna}]}")
+    )
+    with pytest.raises(InputError, match="not for this craftsperson"):
+        dispatch(kit.given())
+
+
+def test_the_shipped_crew_is_valid_and_agents_ask_for_walls() -> None:
+    crew = load_crew(source_root()).craftspeople
+    assert {"codex", "claude", "gemini", "opencode"} <= crew.keys()
+    assert all(entry.needs_sandbox for entry in crew.values() if entry.kind == "agent")

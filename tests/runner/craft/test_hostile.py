@@ -1,0 +1,86 @@
+"""Ten craftspeople who do not do the work: each is caught and named, with a sandbox and without one."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from runner.craft.bench import crafts
+from runner.craft.dispatch import dispatch
+from runner.model.attempt import Attempt
+from tests.runner.craft.bench_kit import Kit, git
+
+SHORT = "{wall_seconds: 2, output_bytes: 1000000, disk_bytes: 20000000, attempts: 1}"
+ONCE = SHORT.replace("wall_seconds: 2", "wall_seconds: 20")
+
+
+class Deed(NamedTuple):
+    """What is done, and by which findings it is named: without a sandbox, and inside one."""
+
+    name: str
+    argument: Callable[[Kit], object]
+    none: str
+    bubblewrap: str
+    limits: str = ONCE
+
+
+def other_clone(kit: Kit) -> Path:
+    """The clone of another order at rest, with work in its stash."""
+    clone = crafts() / "other-0" / "attempts" / "1" / "clone"
+    if not clone.exists():
+        clone.parent.mkdir(parents=True)
+        subprocess.run(["git", "clone", "--quiet", str(kit.checkout), str(clone)], check=True)
+        (clone / "kernels" / "toy.txt").write_text("half done\n")
+        git(clone, "stash")
+    return clone
+
+
+DEEDS = [
+    # In a sandbox the clone stands where the checkout would be: the edit lands in the clone and is seen there.
+    Deed("edits_main", lambda kit: kit.checkout, "main-changed", "outside-allowed"),
+    Deed("edits_a_gate", lambda kit: "-", "outside-allowed", "outside-allowed"),
+    Deed("edits_the_order", lambda kit: kit.order, "order-changed", "failed"),
+    Deed("writes_outside", lambda kit: kit.workspace / "canon" / "note", "outside-clone", "failed"),
+    Deed("writes_outside", lambda kit: crafts() / "planted", "outside-clone", "failed"),
+    Deed("forks_a_daemon", lambda kit: "-", "left-processes", "left-processes"),
+    Deed("fills_the_disk", lambda kit: "-", "disk-limit", "disk-limit"),
+    Deed("talks", lambda kit: "-", "no-change", "no-change"),
+    Deed("floods", lambda kit: "-", "output-limit", "output-limit"),
+    Deed("pops_a_stash", other_clone, "refs-changed", "failed"),
+    Deed("reads_the_needle", lambda kit: crafts(), "sealed-read", "imports-none"),
+    Deed("sleeps", lambda kit: "-", "time-limit", "time-limit", SHORT),
+]
+
+
+def attempt_of(kit: Kit) -> Attempt:
+    """The one attempt of a dispatch to an agent."""
+    made = dispatch(kit.given())
+    assert isinstance(made, Attempt)
+    return made
+
+
+@pytest.mark.parametrize("deed", DEEDS, ids=[f"{number}-{deed.name}" for number, deed in enumerate(DEEDS)])
+def test_a_hostile_craftsperson_is_caught_and_named(kit: Kit, walls: str, deed: Deed) -> None:
+    kit.crew(deed.name, deed.argument(kit), limits=deed.limits)
+    stash = git(other_clone(kit), "stash", "list")
+    attempt = attempt_of(kit)
+    expected = deed.none if walls == "none" else deed.bubblewrap
+    if expected == "imports-none":  # there is no seed to be read in the sandbox, so the work is plain work
+        assert (attempt.findings, git(kit.checkout, "status", "--porcelain")) == ((), "")
+        return
+    assert expected in [finding.kind for finding in attempt.findings], attempt.findings
+    assert attempt.commit is None
+    assert attempt.session.sandbox.startswith(walls)
+    if walls != "none":
+        assert git(kit.checkout, "status", "--porcelain") == ""
+        assert git(other_clone(kit), "stash", "list") == stash
+
+
+def test_the_finding_names_the_file(kit: Kit) -> None:
+    kit.crew("edits_a_gate", limits=ONCE)
+    attempt = attempt_of(kit)
+    assert attempt.findings[0].detail == "changed runner/gates/speed.py; allowed: kernels/toy.txt"

@@ -1,0 +1,143 @@
+"""Prompts, needles and perturbations of a real report follow from its seed and its plan, and from no other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import ledger
+from runner.attest import dsse
+from runner.attest.keys import PrivateKey
+from runner.attest.trust import load_trust, repository_file, signer_line, trust_key
+from runner.digest import canonical_json, sha256_bytes, sha256_json
+from runner.draw import Draw
+from runner.errors import TrustError
+from runner.judge import judge
+from runner.material import check_material, needle_answer
+from runner.measured import pack_json, unpack
+from runner.model.evidence import Call, Evidence
+from runner.model.report import Measured, Packed
+from runner.paths import source_root
+from runner.report import REPORT
+from runner.verify import verify
+from tests.runner.records import make_run
+
+GOLDEN = source_root() / "tests" / "records" / "v1"
+DRAW = Draw(bytes(32), "1" * 64)
+PLAN = make_run().record.plan
+WINDOW = PLAN.windows[0]
+
+
+def evidence(**material: Any) -> Evidence:
+    own = make_run().files[f"evidence/{WINDOW.id}.json"]
+    return Evidence.model_validate_json(own).model_copy(update={"material": material})
+
+
+def test_what_was_drawn_is_accepted() -> None:
+    label = WINDOW.id
+    documents = DRAW.permutation(f"{label}/en", 40)[:6]
+    drawn = {"en": {"of": 40, "documents": documents}}
+    needles = {"en-10": {"answer": needle_answer(DRAW, label, "en-10")}}
+    check_material(evidence(texts={}, drawn=drawn, needles=needles), PLAN, DRAW, "x")
+
+
+def test_a_window_of_another_plan_is_refused() -> None:
+    with pytest.raises(TrustError, match="not in the plan"):
+        check_material(evidence(), PLAN.model_copy(update={"windows": ()}), DRAW, "x")
+
+
+@pytest.mark.parametrize(
+    "material",
+    [
+        {"texts": {}},
+        {"drawn": {"en": {"of": 40, "documents": [0, 1, 2]}}},
+        {"needles": {"en-10": {"answer": "731204"}}, "drawn": {"en": {"of": 40, "documents": []}}},
+    ],
+)
+def test_what_was_chosen_is_refused(material: dict[str, Any]) -> None:
+    with pytest.raises(TrustError, match="do not follow from the seed"):
+        check_material(evidence(**material), PLAN, DRAW, "x")
+
+
+def test_a_perturbation_of_ones_own_is_refused() -> None:
+    arguments = {"rank": 0, "layer": "x", "expert": 1, "projection": "up", "factor": 1.0}
+    own = evidence().model_copy(update={"calls": (Call(method="perturb", arguments=arguments, results=(), at_ns=0),)})
+    with pytest.raises(TrustError, match="do not follow from the seed"):
+        check_material(own, PLAN, DRAW, "x")
+
+
+Forge = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture
+def own_copy(tmp_path: Path) -> tuple[Path, PrivateKey]:
+    """The golden workspace as if this key had signed it."""
+    workspace = Path(shutil.copytree(GOLDEN, tmp_path / "workspace"))
+    key = PrivateKey.generate()
+    trust_key(repository_file(workspace), signer_line("runner", "forger", key.public))
+    return workspace, key
+
+
+def forge(workspace: Path, key: PrivateKey, order: str, change: Forge) -> Path:
+    """Change the plan of the golden report, judge again, and sign report and intent so that every digest fits."""
+    (folder,) = (workspace / "reports" / order).iterdir()
+    statement = json.loads(dsse.parse((folder / REPORT).read_bytes()).payload)
+    predicate = statement["predicate"]
+    record: dict[str, Any] = unpack(Packed.model_validate(predicate["record"]), "x")[1]
+    change(record["plan"])
+    digest = sha256_json(record["plan"])
+    old = workspace / ledger.LEDGER / f"{predicate['plan']['intent']}{ledger.SUFFIX}"
+    intent = json.loads(dsse.parse(old.read_bytes()).payload)
+    for each in (statement, intent):
+        for subject in each["subject"]:
+            subject["digest"]["sha256"] = digest if subject["name"] == "plan" else subject["digest"]["sha256"]
+    intent["predicate"]["plan_digest"] = predicate["plan"]["digest"] = digest
+    signed = dsse.sign(canonical_json(intent), key)
+    ledger.append(workspace, ledger.LEDGER, signed)
+    predicate["plan"]["intent"] = sha256_bytes(signed)
+    measured = Measured.model_validate_json(canonical_json(record))
+    verdicts = [judge(measured.plan, gate, measured.samples, measured.boots) for gate in measured.plan.gates]
+    for gate, verdict in zip(predicate["gates"], verdicts, strict=True):
+        said = verdict.model_dump(mode="json")
+        gate.update(verdict=said["status"], reasons=said["reasons"], figures=said["figures"])
+    predicate["record"] = pack_json(record).model_dump(mode="json")
+    (folder / REPORT).write_bytes(dsse.sign(canonical_json(statement), key))
+    return folder
+
+
+def move_margin(plan: dict[str, Any]) -> None:
+    (gate,) = (each for each in plan["gates"] if each["name"] == "ppl-decode")
+    gate["parameters"]["margin"] = "0.006"
+
+
+def ignore_a_field(plan: dict[str, Any]) -> None:
+    (gate,) = (each for each in plan["gates"] if each["name"] == "resolved")
+    gate["parameters"]["ignored"] = ["strict"]
+
+
+@pytest.mark.parametrize(
+    ("order", "change", "reason"),
+    [
+        ("small-half-k", move_margin, "positions that the seed did not draw"),
+        ("small-one-rank", ignore_a_field, "the prompts do not follow from the seed and the plan"),
+    ],
+)
+def test_a_plan_changed_by_the_runner_itself_asks_other_prompts(
+    own_copy: tuple[Path, PrivateKey], order: str, change: Forge, reason: str
+) -> None:
+    workspace, key = own_copy
+    folder = forge(workspace, key, order, change)
+    with pytest.raises(TrustError, match=reason):
+        verify(folder, load_trust(workspace, user=False), workspace, deep=True)
+
+
+@pytest.mark.parametrize("order", ["small-half-k", "small-one-rank"])
+def test_forging_without_a_change_is_accepted(own_copy: tuple[Path, PrivateKey], order: str) -> None:
+    workspace, key = own_copy
+    folder = forge(workspace, key, order, lambda plan: None)
+    assert verify(folder, load_trust(workspace, user=False), workspace, deep=True).replayed

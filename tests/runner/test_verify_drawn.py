@@ -1,0 +1,94 @@
+"""The positions that stand for a whole divergence: drawn by the seed, read again from the kept evidence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from runner.digest import canonical_json, sha256_bytes
+from runner.draw import Draw
+from runner.errors import TrustError
+from runner.model.evidence import Evidence
+from runner.model.plan import PlannedWindow
+from runner.model.report import EvidencePart, Measured
+from runner.model.sample import DivergenceMeasure, Sample
+from runner.replay import replay
+from runner.verify_samples import check_drawn
+from serve.instruments.extract import extract
+from serve.instruments.kld import reduce
+
+CASE = Path(__file__).parents[1] / "instruments" / "kld" / "compared_pass" / "input.json"
+DRAW = Draw(bytes(32), "0" * 64)
+
+
+def case() -> tuple[PlannedWindow, list[Evidence], Sample]:
+    """A committed case: window, full evidence of both arms, and the sample."""
+    data = json.loads(CASE.read_bytes())
+    window = PlannedWindow.model_validate_json(json.dumps(data["window"]))
+    evidence = [Evidence.model_validate_json(json.dumps(one)) for one in data["evidence"]]
+    return window, evidence, reduce(evidence, window)
+
+
+def edited(sample: Sample, **changes: Any) -> Sample:
+    """The sample with other drawn positions in its first document."""
+    assert isinstance(sample.measure, DivergenceMeasure)
+    first, *rest = sample.measure.documents
+    drawn = tuple(each.model_copy(update=changes) for each in first.drawn)
+    documents = (first.model_copy(update={"drawn": drawn}), *rest)
+    return sample.model_copy(update={"measure": sample.measure.model_copy(update={"documents": documents})})
+
+
+def drawn_by_seed(sample: Sample, window: PlannedWindow) -> Sample:
+    """The sample with the positions that the seed draws."""
+    assert isinstance(sample.measure, DivergenceMeasure)
+    documents = []
+    for document in sample.measure.documents:
+        (position,) = DRAW.positions(f"kld/{document.id}", document.positions, 1)
+        drawn = (document.drawn[0].model_copy(update={"position": position}),)
+        documents.append(document.model_copy(update={"drawn": drawn}))
+    return sample.model_copy(update={"measure": sample.measure.model_copy(update={"documents": tuple(documents)})})
+
+
+def test_positions_follow_from_the_seed() -> None:
+    window, _, sample = case()
+    window = window.model_copy(update={"arguments": {**window.arguments, "material": "kld", "drawn": 1}})
+    honest = drawn_by_seed(sample, window)
+    check_drawn(honest, window, DRAW, "here")
+    assert isinstance(honest.measure, DivergenceMeasure)
+    other = 1 - honest.measure.documents[0].drawn[0].position
+    with pytest.raises(TrustError, match="the seed did not draw"):
+        check_drawn(edited(honest, position=other), window, DRAW, "here")
+    two = window.model_copy(update={"arguments": {**window.arguments, "drawn": 2}})
+    with pytest.raises(TrustError, match="the seed did not draw"):
+        check_drawn(honest, two, DRAW, "here")
+
+
+def kept(evidence: list[Evidence]) -> tuple[EvidencePart, dict[str, bytes]]:
+    """An index of full digests, and the extracts."""
+    full = {f"{one.window}.json": canonical_json(one.model_dump(mode="json")) for one in evidence}
+    small = {f"{one.window}.json": canonical_json(extract(one).model_dump(mode="json")) for one in evidence}
+    files = {name: sha256_bytes(data) for name, data in full.items()}
+    return EvidencePart(archive=None, files=files, kept=files), small
+
+
+def measured(window: PlannedWindow, sample: Sample) -> Measured:
+    """As much of it as reading again needs."""
+    return cast(Measured, SimpleNamespace(plan=SimpleNamespace(windows=(window,)), samples=(sample,)))
+
+
+def test_drawn_positions_are_read_again_from_the_extract() -> None:
+    window, evidence, sample = case()
+    index, small = kept(evidence)
+    found = replay(measured(window, sample), index, small, "here")
+    assert (found.whole, found.drawn, found.missing) == ([], ["kld-candidate"], [])
+    assert replay(measured(window, sample), index, {}, "here").missing == ["kld-candidate"]
+    with pytest.raises(TrustError, match="not what their instrument reads"):
+        replay(measured(window, edited(sample, kl="0.5")), index, small, "here")
+    with pytest.raises(TrustError, match="lacks a drawn position"):
+        replay(measured(window, edited(sample, position=1)), index, small, "here")
+    with pytest.raises(TrustError, match="lacks a drawn position"):
+        replay(measured(window, edited(sample, position=7)), index, small, "here")
