@@ -12,6 +12,7 @@ from runner.attest.statement import Signed, moment, open_signed, sign
 from runner.attest.trust import Trust, load_trust
 from runner.clock import now
 from runner.errors import InputError, TrustError
+from runner.items import blocking
 from runner.ledger import ADOPTIONS, Ledger
 from runner.model.adoption import Adoption, ReportName, Revocation, Waiver
 from runner.model.report import ReportPredicate
@@ -66,6 +67,7 @@ def adopt(desk: Desk, run: str, reason: str, *, seat: str | None = None, descrip
     )
     against = [*objections(entry, adoption, {desk.key.public.id}, desk.ledger)]
     against += [f"{subject} has changed on the seat since" for subject in stale(entry, desk.ledger)]
+    against += [f"open item {item.id}: {item.what} ({item.owner})" for item in blocking(desk.workspace, name.order)]
     if against:
         raise TrustError(
             "this report cannot be adopted", where=entry.where, expected="nothing against it", found="; ".join(against)

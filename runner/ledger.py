@@ -33,6 +33,7 @@ from runner.files import write_whole
 from runner.measured import unpack
 from runner.model.adoption import Observation
 from runner.model.boot import Label
+from runner.model.challenge import Challenge
 from runner.model.report import Measured, ReportPredicate
 from runner.model.run import Intent
 from runner.model.statement import Predicate, SignedIntent
@@ -74,6 +75,10 @@ class Ledger:
     def oldest_first(self) -> list[Signed]:
         """Every statement that counts."""
         return sorted(self.entries.values(), key=lambda entry: (entry.at, entry.digest))
+
+    def challenge_of(self, seat: str) -> str | None:
+        """Digest of the seat's newest challenge: what its later reports cite."""
+        return next((entry.digest for entry, each in reversed(self.of(Challenge)) if each.seat == seat), None)
 
     @cached_property
     def labels(self) -> dict[str, set[Label]]:

@@ -19,7 +19,12 @@ UNPACKED_LIMIT = 32 << 20
 
 def pack(measured: Measured) -> Packed:
     """Canonical JSON, xz, base64."""
-    data = canonical_json(measured.model_dump(mode="json"))
+    return pack_json(measured.model_dump(mode="json"))
+
+
+def pack_json(value: dict[str, JsonValue]) -> Packed:
+    """As :func:`pack`, of a record that is JSON already."""
+    data = canonical_json(value)
     packed = lzma.compress(data, preset=6 | lzma.PRESET_EXTREME)
     return Packed(digest=sha256_bytes(data), size=len(data), data=base64.b64encode(packed).decode())
 
@@ -56,4 +61,4 @@ def unpack(packed: Packed, where: str) -> tuple[Measured, dict[str, JsonValue]]:
     return measured, value
 
 
-__all__ = ["UNPACKED_LIMIT", "pack", "unpack"]
+__all__ = ["UNPACKED_LIMIT", "pack", "pack_json", "unpack"]

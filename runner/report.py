@@ -40,8 +40,8 @@ REPORT, TEXT, EVIDENCE = "report.dsse.json", "report.md", "evidence.tar.xz"
 
 
 def isolation_of(planned: tuple[PlannedBoot, ...], boots: tuple[BootRecord, ...]) -> Isolation:
-    """``open`` where one boot loaded a library of the candidate outside a sandbox."""
-    loads = {boot.id for boot in planned if boot.libraries}
+    """``open`` where one boot loaded a library of the candidate, or what a recipe made, outside a sandbox."""
+    loads = {boot.id for boot in planned if boot.libraries or boot.product}
     tools = {boot.sandbox.tool for boot in boots if boot.planned in loads}
     if not tools:
         return "no-candidate"
@@ -108,6 +108,7 @@ def predicate(record: RunRecord, kept: Archive | None = None) -> ReportPredicate
         environment=record.environment,
         costs=record.costs,
         repeats=record.repeats,
+        challenge=record.challenge,
         craft=record.craft,
         evidence=_index(record, kept or Archive(b"", {})),
         record=pack(Measured(plan=record.plan, boots=record.boots, samples=record.samples)),

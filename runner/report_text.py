@@ -123,6 +123,7 @@ def render(report: ReportPredicate, measured: Measured) -> str:
         ("outside witnesses", ", ".join(report.assurance) or "none"),
         ("assurance level", report.assurance_level),
         ("blocks repeated", report.repeats),
+        ("challenge of the seat", report.challenge[:16] if report.challenge else "none"),
     ]
     tests = [(f"{test.gate}@{test.version}", test.case, test.status) for test in report.self_test]
     costs = [(cost.what, cost.seconds) for cost in report.costs]

@@ -40,7 +40,7 @@ def json_schema(name: str) -> dict[str, Any]:
 def _payload_schema(kind: str) -> dict[str, Any]:
     """An in-toto statement whose predicate is the one of ``kind``."""
     statement = Statement.model_json_schema(mode="serialization", by_alias=True)
-    predicate = TYPES[kind].model_json_schema(mode="serialization")
+    predicate = TYPES[kind].model_json_schema()
     definitions = {**statement.pop("$defs"), **predicate.pop("$defs", {})}
     name = TYPES[kind].__name__
     statement["properties"]["predicateType"] = {"const": kind}

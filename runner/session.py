@@ -12,13 +12,15 @@ from typing import Any
 
 from runner.clock import now
 from runner.craft.candidate import take
+from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
 from runner.files import write_whole
+from runner.model.base import Record
 from runner.model.order import load_order
 from runner.paths import state_home, workspace
 from runner.plan import runnable, target_of
 from runner.readiness import require_ready
-from runner.steps.journal import Journal
+from runner.steps.journal import Journal, events
 from runner.steps.seats import load_manifest
 from runner.steps.state import Progress, Run
 
@@ -116,16 +118,48 @@ def summary(run: Run, code: int) -> tuple[dict[str, Any], str]:
     return value, "\n".join([*lines, f"report: {report}"])
 
 
-def runs() -> list[dict[str, str]]:
+class RunState(Record):
+    """A run folder of this user."""
+
+    run: str
+    order: str
+    order_digest: str
+    state: str
+    """The verdict, or the step in which it is or was stopped."""
+    reported: bool
+    at_work: bool
+    """A process works on it now."""
+
+
+def runs() -> list[RunState]:
     """Every run folder of this user, oldest first."""
-    found = []
-    for folder in sorted((state_home() / RUNS).glob("*")):
-        journal = Journal(folder / "journal.jsonl")
-        steps, ended = journal.of("step-started"), journal.of("reported")
-        state = (
-            str(ended[-1].facts["verdict"]) if ended else f"stopped in {steps[-1].facts['step'] if steps else 'start'}"
-        )
-        plan = folder / "plan.json"
-        order = str(json.loads(plan.read_bytes())["order"]) if plan.exists() else "not sealed"
-        found.append({"run": folder.name, "order": order, "state": state})
-    return found
+    return [_run_state(folder) for folder in sorted((state_home() / RUNS).glob("*")) if folder.is_dir()]
+
+
+def _run_state(folder: Path) -> RunState:
+    known = events(folder / "journal.jsonl")
+    steps = [str(event.facts["step"]) for event in known if event.kind == "step-started"]
+    verdicts = [str(event.facts["verdict"]) for event in known if event.kind == "reported"]
+    plan, order, busy = folder / "plan.json", folder / "order.yaml", at_work(folder)
+    step = f"{'in' if busy else 'stopped in'} {steps[-1] if steps else 'start'}"
+    return RunState(
+        run=folder.name,
+        order=str(json.loads(plan.read_bytes())["order"]) if plan.exists() else "not sealed",
+        order_digest=sha256_bytes(order.read_bytes()) if order.exists() else "",
+        state=verdicts[-1] if verdicts else step,
+        reported=bool(verdicts),
+        at_work=busy,
+    )
+
+
+def at_work(folder: Path) -> bool:
+    """Whether a process holds the run."""
+    path = folder / "lock"
+    if not path.exists():
+        return False
+    with path.open("rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -29,6 +29,7 @@ def standing(name: str) -> Iterator[Boot]:
                 variant="incumbent",
                 allowed_declines=(),
                 folder=Path(folder),
+                sandboxed=False,  # people talk to it, from wherever they are
             )
         )
         try:

@@ -117,6 +117,13 @@ def _check_subjects(signed: Signed, report: ReportPredicate, intent: SignedInten
     _same("the history of attempts was changed", signed.subjects.get("craft.history"), told, signed.where)
 
 
+def _check_challenge(report: ReportPredicate, workspace: Path | None, where: str) -> None:
+    """A challenge that the report cites is in the ledger."""
+    if report.challenge is not None and workspace is not None:
+        path = workspace / LEDGER / (report.challenge + SUFFIX)
+        _same("the challenge that the report cites is missing", True, path.is_file(), f"{where}, {path}")
+
+
 def _check_boots(report: ReportPredicate, measured: Measured, where: str) -> None:
     """What the report says of its seat, its graders and its seat time is what plan and boots say."""
     plan, boots = measured.plan, measured.boots
@@ -191,6 +198,7 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
     intent = _intent(report, folder, workspace, trust).of(SignedIntent)
     _check_sealed(report, intent, measured.plan, raw["plan"], where)
     _check_subjects(signed, report, intent, measured.plan)
+    _check_challenge(report, workspace, where)
     check_samples(report, measured, where)
     _check_boots(report, measured, where)
     _check_verdicts(report, measured, where)

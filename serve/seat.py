@@ -28,6 +28,8 @@ class BootRequest:
     """Typed reasons that strict 2 lets through."""
     folder: Path
     """Private folder of this boot (logs, temporary files, caches kept elsewhere); removed parts are the adapter's."""
+    sandboxed: bool = True
+    """Whether the engine is kept away from the rest of the machine, where that can be had."""
     tree: Path | None = None
     """Packages of a patch order's product, which stand before the installed ones on the engine's import path."""
 
@@ -37,6 +39,7 @@ class Boot(Protocol):
 
     record: BootRecord
     base_url: str
+    """``http://host:port``, or ``unix:/path`` of a socket; see :mod:`serve.connection`."""
 
     def call(self, method: str, arguments: dict[str, Any] | None = None) -> list[Any]:
         """``POST /carve/call``: one answer per rank, rank 0 first."""

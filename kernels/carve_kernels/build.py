@@ -21,6 +21,7 @@ from carve_kernels.registry import sources_folder, variant
 from runner.digest import sha256_file, sha256_json
 from runner.errors import InputError, StateError
 from runner.paths import cache_home
+from runner.sandbox import Reach, available, confined
 
 _COMMON = (
     *("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math"),
@@ -65,13 +66,18 @@ def build(name: str, folder: Path | None = None) -> Path:
         def compile_part(part: str) -> None:
             names = [f"-DCARVE_{macro}=carve_{name}_{part}" for macro, name in _FUNCTIONS.items() if part != "entry"]
             arguments = [*_COMMON, *_PARTS[part], *defines, *names, "-c", chosen.source, "-o", str(objects[part])]
-            run_compiler([*compiler, *arguments], folder, chosen.source)
+            run_compiler([*compiler, *arguments], folder, chosen.source, Path(temporary))
 
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             for _ in pool.map(compile_part, _PARTS):
                 pass
         finished = Path(temporary) / library.name
-        run_compiler([*compiler, *_LINK, *map(str, objects.values()), "-o", str(finished)], folder, chosen.source)
+        run_compiler(
+            [*compiler, *_LINK, *map(str, objects.values()), "-o", str(finished)],
+            folder,
+            chosen.source,
+            Path(temporary),
+        )
         finished.replace(library)
     return library
 
@@ -116,9 +122,19 @@ def _compiler() -> list[str]:
     return words
 
 
-def run_compiler(command: Sequence[str], folder: Path, source: str) -> subprocess.CompletedProcess[str]:
-    """Runs a compiler in ``folder``; InputError with its own words where it fails."""
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def run_compiler(
+    command: Sequence[str], folder: Path, source: str, writes: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command's result; InputError with its own words where it fails.
+
+    With ``writes`` it compiles a candidate's source, which may include whatever it can reach: so it reaches that folder,
+    the sources and the compiler alone, where there is a sandbox.
+    """
+    words = list(command)
+    if writes is not None and available().tool != "none":
+        words = confined(words, Reach(reads=(folder,), writes=(writes,), temporary=False), folder)
+    environment = {"PATH": os.environ.get("PATH", os.defpath)}
+    result = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if result.returncode:
         raise InputError(
             "kernel does not compile",

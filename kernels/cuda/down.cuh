@@ -4,7 +4,7 @@
 
 namespace carve {
 
-// Waits until the partial sums of an expert are in scratch; by one block, ends with a barrier.
+// Waits until the partial sums of an expert are in scratch; by one block, whose barrier after it spreads the news.
 __device__ void wait_for_gate_up(const Problem& problem, const Shared& shared, int rank) {
   const int quads = problem.hidden / 64, slices = problem.intermediate / 128, total = shared.routes.ranks * slices * quads;
   for (int slice = rank * slices + threadIdx.x / 32; slice < (rank + 1) * slices; slice += warps) {
@@ -13,17 +13,17 @@ __device__ void wait_for_gate_up(const Problem& problem, const Shared& shared, i
       while (load_acquire(problem.flags + slice + chunk) != shared.launch) {
       }
   }
-  __syncthreads();
 }
 
-__device__ __forceinline__ void rotate_and_scale(float (&value)[4], float4 scale) {
+__device__ __forceinline__ void rotate_and_scale(float (&value)[4], uint2 halves) {
+  const float4 scale = floats(halves);
   hadamard128(value);
   value[0] *= scale.x, value[1] *= scale.y, value[2] *= scale.z, value[3] *= scale.w;
 }
 
 // What an activation is scaled by: four columns of gate's and up's svh, four inputs of down's suh.
 struct ActivationScales {
-  float4 gate, up, down;
+  uint2 gate, up, down;
 
   __device__ __forceinline__ ActivationScales(const Problem& problem, int expert, int at)
       : gate(halves_at(entry_of(problem.matrices[0].svh, expert), at)),
@@ -31,49 +31,46 @@ struct ActivationScales {
         down(halves_at(entry_of(problem.matrices[2].suh, expert), at)) {}
 };
 
-// The activation of rows first_row .. first_row + count of an expert, as B fragments of down. scales: of this warp's first.
+// One slice of one row's activation, of which a warp makes the B fragment.
 template <Codebook BOOK>
-__device__ void activate(const Problem& problem, const Shared& shared, int rank, int first_row, int count, ActivationScales scales,
-                         uint8_t* fragments) {
+__device__ void activate(const Problem& problem, const Shared& shared, int rank, int slice, int row, uint8_t* fragment) {
+  constexpr int flight = 6;
   const int quads = problem.hidden / 64, slices = problem.intermediate / 128, total = shared.routes.ranks * slices * quads;
-  const int lane = threadIdx.x % 32, expert = shared.routes.expert[rank];
-  for (int number = threadIdx.x / 32; number < slices * count; number += warps) {
-    const int slice = number / count, row = first_row + number % count, item = (rank * slices + slice) * quads;
-    const int first = chunk_of(item, total, problem.chunks), last = chunk_of(item + quads - 1, total, problem.chunks);
-    const float* partial = problem.partial + (partial_row(problem, shared.routes, rank, slice, first) + row) * 256 + lane * 4;
-    const int64_t stride = int64_t(problem.rows) * 256;
-    float gate[4] = {}, up[4] = {};
-    constexpr int flight = 6;
-    for (int chunk = first; chunk <= last; chunk += flight) {
-      float4 g[flight], u[flight];
+  const int lane = threadIdx.x % 32, item = (rank * slices + slice) * quads;
+  const int first = chunk_of(item, total, problem.chunks), last = chunk_of(item + quads - 1, total, problem.chunks);
+  const float* partial = problem.partial + (partial_row(problem, shared.routes, rank, slice, first) + row) * 256 + lane * 4;
+  const int64_t stride = int64_t(problem.rows) * 256;
+  const ActivationScales scales(problem, shared.routes.expert[rank], slice * 128 + lane * 4);
+  float gate[4] = {}, up[4] = {};
+  for (int chunk = first; chunk <= last; chunk += flight) {
+    float4 g[flight], u[flight];
 #pragma unroll
-      for (int i = 0; i < flight; i++) {
-        g[i] = u[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (chunk + i > last) continue;
-        g[i] = __ldcg(reinterpret_cast<const float4*>(partial + i * stride));
-        u[i] = __ldcg(reinterpret_cast<const float4*>(partial + i * stride + 128));
-      }
-      partial += flight * stride;
-#pragma unroll
-      for (int i = 0; i < flight; i++) {
-        gate[0] += g[i].x, gate[1] += g[i].y, gate[2] += g[i].z, gate[3] += g[i].w;
-        up[0] += u[i].x, up[1] += u[i].y, up[2] += u[i].z, up[3] += u[i].w;
-      }
+    for (int i = 0; i < flight; i++) {
+      g[i] = u[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      if (chunk + i > last) continue;
+      g[i] = __ldcg(reinterpret_cast<const float4*>(partial + i * stride));
+      u[i] = __ldcg(reinterpret_cast<const float4*>(partial + i * stride + 128));
     }
-    if (number != threadIdx.x / 32) scales = ActivationScales(problem, expert, slice * 128 + lane * 4);
-    rotate_and_scale(gate, scales.gate);
-    rotate_and_scale(up, scales.up);
-    const float scale[4] = {scales.down.x, scales.down.y, scales.down.z, scales.down.w};
-    float value[4];
+    partial += flight * stride;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      float g = gate[i], u = up[i];
-      if (problem.limit > 0.0f) g = fminf(g, problem.limit), u = fminf(fmaxf(u, -problem.limit), problem.limit);
-      value[i] = __half2float(__float2half_rn(g / (1.0f + __expf(-g)) * u)) * scale[i];
+    for (int i = 0; i < flight; i++) {
+      gate[0] += g[i].x, gate[1] += g[i].y, gate[2] += g[i].z, gate[3] += g[i].w;
+      up[0] += u[i].x, up[1] += u[i].y, up[2] += u[i].z, up[3] += u[i].w;
     }
-    hadamard128(value);
-    write_fragments<BOOK>(fragments + number * fragment_bytes, value);
   }
+  rotate_and_scale(gate, scales.gate);
+  rotate_and_scale(up, scales.up);
+  const float4 suh = floats(scales.down);
+  const float scale[4] = {suh.x, suh.y, suh.z, suh.w};
+  float value[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    float g = gate[i], u = up[i];
+    if (problem.limit > 0.0f) g = fminf(g, problem.limit), u = fminf(fmaxf(u, -problem.limit), problem.limit);
+    value[i] = __half2float(__float2half_rn(g / (1.0f + __expf(-g)) * u)) * scale[i];
+  }
+  hadamard128(value);
+  write_fragments<BOOK>(fragment, value);
 }
 
 __device__ __forceinline__ void write_output(const Problem& problem, int64_t at, float4 value) {
@@ -133,7 +130,7 @@ __device__ __forceinline__ void down_blocks(const Problem& problem, const Shared
 #pragma unroll 1
   for (int first = begin; first < end; first += at_once) {
     const int now = min(at_once, end - first), tasks = now * count;
-    float4 scale = warp < tasks ? halves_at(svh, (first + warp / count) * 128 + lane * 4) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    uint2 scale = warp < tasks ? halves_at(svh, (first + warp / count) * 128 + lane * 4) : make_uint2(0, 0);
 #pragma unroll 1
     for (int block = 0; block < now; block++) {
       float sums[tiles][GROUPS][4] = {};
@@ -159,9 +156,9 @@ __device__ __forceinline__ void down_blocks(const Problem& problem, const Shared
         const float4 sum = *reinterpret_cast<const float4*>(sums_memory + (part * sums_rows + task) * sums_stride + lane * 4);
         value[0] += sum.x, value[1] += sum.y, value[2] += sum.z, value[3] += sum.w;
       }
-      hadamard128(value);
+      rotate_and_scale(value, scale);
       __stcg(reinterpret_cast<float4*>(results + int64_t(task % count) * problem.hidden + column),
-             make_float4(value[0] * scale.x, value[1] * scale.y, value[2] * scale.z, value[3] * scale.w));
+             make_float4(value[0], value[1], value[2], value[3]));
     }
     __syncthreads();  // the sums are free again
   }
@@ -171,26 +168,32 @@ __device__ __forceinline__ void down_blocks(const Problem& problem, const Shared
 // with them; by one block, after a barrier.
 __device__ void combine_complete(const Problem& problem, Shared& shared, int begin, int end) {
   const int blocks = problem.hidden / 128;
-  for (int rank = begin / blocks; rank * blocks < end; rank++) {
-    const int from = max(begin - rank * blocks, 0), to = min(end - rank * blocks, blocks), count = __popc(shared.routes.rows[rank]);
-    for (int base = 0; base < (to - from) * count; base += threads) {
-      if (threadIdx.x == 0) shared.complete_count = 0;
-      __syncthreads();
-      const int number = base + threadIdx.x;
-      if (number < (to - from) * count) {
-        const int row = nth_row(shared.routes.rows[rank], number % count), at = row * blocks + from + number / count;
-        __threadfence();
-        if (atomicAdd(problem.arrivals + at, 1u) + 1 == shared.routes.experts_of_row[row]) {
-          problem.arrivals[at] = 0;
-          shared.complete[atomicAdd(&shared.complete_count, 1)] = at;
-        }
-      }
-      __syncthreads();
-      __threadfence();
-      for (int i = threadIdx.x / 32; i < shared.complete_count; i += warps)
-        combine(problem, shared.routes, shared.complete[i] / blocks, shared.complete[i] % blocks);
-      __syncthreads();
+  int rank = begin / blocks, from = begin % blocks, number = threadIdx.x;  // the number-th row and block from here on
+  for (bool more = true; more;) {
+    if (threadIdx.x == 0) shared.complete_count = 0;
+    __syncthreads();
+    int rows = 0;
+    for (; rank * blocks < end; rank++, from = 0) {
+      rows = __popc(shared.routes.rows[rank]);
+      const int here = (min(end - rank * blocks, blocks) - from) * rows;
+      if (number < here) break;
+      number -= here;
     }
+    const bool mine = rank * blocks < end;
+    if (mine) {
+      const int row = nth_row(shared.routes.rows[rank], number % rows), at = row * blocks + from + number / rows;
+      __threadfence();
+      if (atomicAdd(problem.arrivals + at, 1u) + 1 == shared.routes.experts_of_row[row]) {
+        problem.arrivals[at] = 0;
+        shared.complete[atomicAdd(&shared.complete_count, 1)] = at;
+      }
+    }
+    number += threads;
+    more = __syncthreads_or(mine);
+    __threadfence();
+    for (int i = threadIdx.x / 32; i < shared.complete_count; i += warps)
+      combine(problem, shared.routes, shared.complete[i] / blocks, shared.complete[i] % blocks);
+    __syncthreads();
   }
 }
 
@@ -201,11 +204,10 @@ __device__ void down(const Problem& problem, Shared& shared, int chunk, uint32_t
   const int begin = begin_of_chunk(chunk, total, problem.chunks), end = begin_of_chunk(chunk + 1, total, problem.chunks);
   int most_rows = 0;
   for (int rank = begin / blocks; begin < end && rank * blocks < end; rank++) most_rows = max(most_rows, __popc(shared.routes.rows[rank]));
-  const int rows_at_once = min(CARVE_CUDA_MAX_ROWS, problem.fragments / slices);
+  const int rows_at_once = min(CARVE_CUDA_MAX_ROWS, problem.fragments / slices), quads = problem.intermediate / 64 / halves;
   Draw draw(problem, shared);
   // More than one round only where the activations of a wide expert do not fit; its bytes are then read again.
   for (int first_row = 0; first_row < most_rows; first_row += rows_at_once) {
-    const int quads = problem.intermediate / 64 / halves;
     Walk walk;
     walk.parts = blocks;
     walk.full_run = quads;
@@ -219,20 +221,32 @@ __device__ void down(const Problem& problem, Shared& shared, int chunk, uint32_t
     Ring<K, BOOK, DEPTH> ring(ring_base, walk.item_bytes / 4);
     walk.open(shared.routes, (end - begin) * quads, 0);
     ring.start(walk, shared.routes);
-    for (int rank = begin / blocks; rank * blocks < end; rank++) {
-      const int count = max(0, min(__popc(shared.routes.rows[rank]) - first_row, rows_at_once));
-      MARK(6);
-      const ActivationScales scales(problem, shared.routes.expert[rank], min(warp / max(count, 1), slices - 1) * 128 + threadIdx.x % 32 * 4);
-      wait_for_gate_up(problem, shared, rank);
+    const auto count_of = [&](int rank) { return max(0, min(__popc(shared.routes.rows[rank]) - first_row, rows_at_once)); };
+    for (int rank = begin / blocks; rank * blocks < end;) {
+      // As many experts as have room for their activations; most often all of the chunk's.
+      int last = rank, used = 0;
+      while (last * blocks < end && used + count_of(last) * slices <= problem.fragments) {
+        MARK(6);
+        wait_for_gate_up(problem, shared, last);
+        used += count_of(last++) * slices;
+      }
+      __syncthreads();
       MARK(7);
-      activate<BOOK>(problem, shared, rank, first_row, count, scales, fragments);
+      int turn = 0, before = 0;
+      for (int each = rank; each < last; before += count_of(each++) * slices)
+        for (int number = 0; number < count_of(each) * slices; number++, turn++)
+          if (turn % warps == warp)
+            activate<BOOK>(problem, shared, each, number / count_of(each), first_row + number % count_of(each), fragments + (before + number) * fragment_bytes);
       __syncthreads();
       MARK(8);
       if (rank == begin / blocks && first_row == 0) draw.take();
-      const int from = max(begin - rank * blocks, 0), to = min(end - rank * blocks, blocks);
-      with_groups<LEAST, MOST>(count, [&](auto groups) {
-        down_blocks<K, BOOK, DEPTH, groups.value>(problem, shared, rank, from, to, first_row, count, ring, walk, shared_address(fragments), sums);
-      });
+      for (before = 0; rank < last; before += count_of(rank++) * slices) {
+        const int from = max(begin - rank * blocks, 0), to = min(end - rank * blocks, blocks);
+        with_groups<LEAST, MOST>(count_of(rank), [&](auto groups) {
+          down_blocks<K, BOOK, DEPTH, groups.value>(problem, shared, rank, from, to, first_row, count_of(rank), ring, walk,
+                                                    shared_address(fragments + before * fragment_bytes), sums);
+        });
+      }
     }
   }
   MARK(10);

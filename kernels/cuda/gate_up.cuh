@@ -30,41 +30,62 @@ __device__ void collect_segments(const Problem& problem, Shared& shared, int chu
   shared.segment_count = count;
 }
 
-// x of every segment into B fragments: a warp takes the gate or the up side of a block of inputs, four at a time, so that
-// their loads are in flight together.
+// Hands out the inputs to transform to a warp: the gate side (even warps) or the up side of a block for one row.
+struct InputWalk {
+  const Shared& shared;
+  int number = 0, part, parts, fragment;
+  uint32_t left;  // rows of the segment from this one on
+
+  __device__ __forceinline__ explicit InputWalk(const Shared& shared) : shared(shared), part(threadIdx.x / 32) { enter(); }
+
+  __device__ __forceinline__ void enter() {
+    if (number >= shared.segment_count) return;
+    const Segment& segment = shared.segments[number];
+    left = segment.rows;
+    fragment = segment.first_fragment;
+    parts = 2 * ((segment.end + 1) / 2 - segment.begin / 2);
+  }
+
+  // Whether there is one; then `part` of row __ffs(left) - 1 of segment `number`.
+  __device__ __forceinline__ bool settle() {
+    while (number < shared.segment_count && part >= parts) {
+      part -= parts;
+      left &= left - 1;
+      fragment++;
+      if (left == 0) number++, enter();
+    }
+    return number < shared.segment_count;
+  }
+};
+
+// x of every segment into B fragments, four at a time a warp, so that their loads are in flight together.
 template <Codebook BOOK>
 __device__ void transform_inputs(const Problem& problem, const Shared& shared, uint8_t* fragments) {
   constexpr int flight = 4;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  for (int number = 0; number < shared.segment_count; number++) {
-    const Segment& segment = shared.segments[number];
-    const int count = __popc(segment.rows), first = segment.begin / 2, parts = 2 * ((segment.end + 1) / 2 - first);
-    const Table table = warp & 1 ? problem.matrices[1].suh : problem.matrices[0].suh;
-    const uint16_t* suh = entry_of(table, shared.routes.expert[segment.rank]) + first * 128 + lane * 4;
-    int fragment = segment.first_fragment;
-    for (uint32_t left = segment.rows; left; left &= left - 1, fragment++) {
-      const int64_t row = int64_t(__ffs(left) - 1) * problem.hidden + first * 128 + lane * 4;
-      for (int base = warp; base < parts; base += flight * warps) {
-        uint2 x[flight];
-        float4 scale[flight];
+  const int lane = threadIdx.x % 32;
+  const Table table = threadIdx.x / 32 & 1 ? problem.matrices[1].suh : problem.matrices[0].suh;
+  InputWalk walk(shared);
+  while (walk.settle()) {
+    uint2 x[flight], scale[flight];
+    int target[flight];
 #pragma unroll
-        for (int i = 0; i < flight; i++) {
-          const int part = base + i * warps;
-          if (part >= parts) continue;
-          x[i] = x_at(problem, row + part / 2 * 128);
-          scale[i] = halves_at(suh, part / 2 * 128);
-        }
+    for (int i = 0; i < flight; i++) {
+      target[i] = -1;
+      if (!walk.settle()) continue;
+      const Segment& segment = shared.segments[walk.number];
+      const int at = (segment.begin / 2 + walk.part / 2) * 128 + lane * 4;
+      x[i] = x_at(problem, int64_t(__ffs(walk.left) - 1) * problem.hidden + at);
+      scale[i] = halves_at(entry_of(table, shared.routes.expert[segment.rank]), at);
+      target[i] = walk.fragment + walk.part * __popc(segment.rows);
+      walk.part += warps;
+    }
 #pragma unroll
-        for (int i = 0; i < flight; i++) {
-          const int part = base + i * warps;
-          if (part >= parts) continue;
-          const float2 low = __half22float2(*reinterpret_cast<const __half2*>(&x[i].x));
-          const float2 high = __half22float2(*reinterpret_cast<const __half2*>(&x[i].y));
-          float value[4] = {low.x * scale[i].x, low.y * scale[i].y, high.x * scale[i].z, high.y * scale[i].w};
-          hadamard128(value);
-          write_fragments<BOOK>(fragments + (fragment + part * count) * fragment_bytes, value);
-        }
-      }
+    for (int i = 0; i < flight; i++) {
+      if (target[i] < 0) continue;
+      const float4 a = floats(x[i]), b = floats(scale[i]);
+      float value[4] = {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
+      hadamard128(value);
+      write_fragments<BOOK>(fragments + target[i] * fragment_bytes, value);
     }
   }
 }

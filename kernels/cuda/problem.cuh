@@ -103,12 +103,14 @@ __device__ __forceinline__ const uint16_t* entry_of(Table table, int expert) {
   return reinterpret_cast<const uint16_t*>(__ldg(reinterpret_cast<const unsigned long long*>(table) + expert));
 }
 
-__device__ __forceinline__ float4 halves_at(const uint16_t* base, int at) {
-  const uint2 raw = __ldg(reinterpret_cast<const uint2*>(base + at));
+// Four halves.
+__device__ __forceinline__ float4 floats(uint2 raw) {
   const float2 low = __half22float2(*reinterpret_cast<const __half2*>(&raw.x));
   const float2 high = __half22float2(*reinterpret_cast<const __half2*>(&raw.y));
   return make_float4(low.x, low.y, high.x, high.y);
 }
+
+__device__ __forceinline__ uint2 halves_at(const uint16_t* base, int at) { return __ldg(reinterpret_cast<const uint2*>(base + at)); }
 
 // Four values of x as halves.
 __device__ __forceinline__ uint2 x_at(const Problem& problem, int64_t at) {

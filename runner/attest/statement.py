@@ -16,6 +16,7 @@ from runner.attest.trust import Role, Signer, Trust
 from runner.digest import canonical_json
 from runner.errors import InputError, TrustError
 from runner.model.adoption import Adoption, Observation, Reproduction, Revocation, Waiver
+from runner.model.challenge import Challenge
 from runner.model.report import ReportPredicate
 from runner.model.statement import Predicate, SignedIntent, Statement, subjects
 
@@ -29,6 +30,7 @@ TYPES: Mapping[str, type[Predicate]] = {
     "urn:dsv4-carve:waiver:v1": Waiver,
     "urn:dsv4-carve:revocation:v1": Revocation,
     "urn:dsv4-carve:observation:v1": Observation,
+    "urn:dsv4-carve:challenge:v1": Challenge,
     "urn:dsv4-carve:reproduction:v1": Reproduction,
 }
 """Predicate types this checkout reads. A type's meaning never changes; a new meaning is a new version."""
@@ -37,6 +39,7 @@ ROLE_OF: Mapping[type[Predicate], Role] = {
     SignedIntent: "runner",
     ReportPredicate: "runner",
     Observation: "runner",
+    Challenge: "runner",
     Reproduction: "runner",
     Adoption: "adopter",
     Waiver: "adopter",

@@ -63,6 +63,44 @@ def dispatch(
     return 0
 
 
+def review_order(order: OrderPath, as_json: AsJson = False) -> int:
+    """Ask the order's reviewers, side by side, for claims."""
+    from runner.craft.reviewers import review
+    from runner.paths import source_root, workspace
+
+    path, silent = review(order, workspace(), source_root())
+    lines = [f"claims: {path}", *(f"{name} gave none: {why}" for name, why in silent.items())]
+    answer(
+        {"claims": str(path), "silent": silent}, "\n".join([*lines, f"next: runner conflicts {path}"]), as_json=as_json
+    )
+    return 2 if silent else 0
+
+
+def conflicts(
+    reviews: Annotated[Path, typer.Argument(metavar="REVIEWS", help="A file of reviews (YAML).")],
+    into: Annotated[
+        Path | None, typer.Option("--into", metavar="ORDER", help="The order they are about: write its next version.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show where reviewers' answers conflict and what arithmetic leaves of them."""
+    from runner.craft.conflicts import conflicts as table_of
+    from runner.craft.conflicts import lines
+    from runner.craft.next_version import next_version
+    from runner.files import write_whole
+    from runner.model.order.review import ReviewFile
+    from runner.yaml_strict import read
+
+    file: ReviewFile = read(reviews).validate(ReviewFile)
+    table = table_of(file)
+    if into is not None:
+        write_whole(into, next_version(into.read_text(encoding="utf-8"), file, table, str(reviews)).encode())
+    answer([one.model_dump(mode="json") for one in table], "\n".join(lines(table)), as_json=as_json)
+    return 2 if any(one.answer is None for one in table) else 0
+
+
 def register(app: typer.Typer) -> None:
     """Add these commands."""
     app.command()(dispatch)
+    app.command("review-order")(review_order)
+    app.command()(conflicts)

@@ -66,6 +66,7 @@ def _review(
     from rich.console import Console
 
     from runner import ledger
+    from runner.adoption import waivers_for
     from runner.attest.trust import load_trust
     from runner.files import write_whole
     from runner.ledger import Ledger
@@ -84,13 +85,14 @@ def _review(
     measured, _ = unpack(report.record, entry.where)
     book = ledger.load(here, trust) if here else Ledger()
     tries = book.tries.get(report.plan.intent, 1)
+    waivers = waivers_for(book, entry.digest)
     if html is not None:
-        write_whole(html, page.render(entry, measured, tries).encode())
+        write_whole(html, page.render(entry, measured, tries, waivers).encode())
     if as_json:
         content = report.model_dump(mode="json", exclude={"record"})
         answer({**content, "tries": tries, "record": measured.model_dump(mode="json")}, "", as_json=True)
     else:
-        terminal.show(Console(), entry, measured, tries)
+        terminal.show(Console(), entry, measured, tries, waivers)
         if html is not None:
             typer.echo(f"page: {html}")
 

@@ -1,4 +1,4 @@
-"""The run itself: build, execute, status, and seats."""
+"""The run itself: build, execute, and seats."""
 
 from __future__ import annotations
 
@@ -76,13 +76,25 @@ def seal(
     return code
 
 
-def status(as_json: AsJson = False) -> None:
-    """Runs of this user and where each one stands."""
-    from runner.session import runs
+def challenge(
+    seat: SeatName,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Try every known cheat on a seat with the present gates, and sign what noticed it."""
+    from runner.attest.trust import load_trust
+    from runner.challenge import challenge as try_all
+    from runner.commands.progress import watching
+    from runner.paths import workspace
+    from runner.steps.seal import runner_key
 
-    found = runs()
-    text = "\n".join(f"{one['run']}  {one['order']}  {one['state']}" for one in found) or "no runs"
-    answer(found, text, as_json=as_json)
+    key = runner_key()
+    with watching(quiet=quiet or as_json) as progress:
+        made, path = try_all(workspace(), seat, load_trust(workspace()), key, progress)
+    lines = [f"{one.exploit}: {', '.join(one.caught_by) or f'open: {one.open}'}" for one in made.tried]
+    caught = sum(bool(one.caught_by) for one in made.tried)
+    text = "\n".join([*lines, f"{caught} of {len(made.tried)} noticed, the rest open; signed: {path}"])
+    answer({"path": str(path), **made.model_dump(mode="json")}, text, as_json=as_json)
 
 
 seat = typer.Typer(help="Standing seats.", no_args_is_help=True)
@@ -131,6 +143,6 @@ def seat_readback(name: SeatName, as_json: AsJson = False) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add these commands."""
-    for command in (build, execute, seal, status):
+    for command in (build, execute, seal, challenge):
         app.command()(command)
     app.add_typer(seat, name="seat")

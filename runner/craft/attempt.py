@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runner.clock import now
 from runner.craft import guard, sandbox
-from runner.craft.bench import Bench, benches, crafts
+from runner.craft.bench import REVIEWS, Bench, benches, crafts
 from runner.craft.guard import Watched
 from runner.craft.sandbox import Walls
 from runner.craft.session import Setting, finding, hold
@@ -39,6 +39,8 @@ class Task:
     """What one attempt is about."""
 
     bench: Bench
+    folder: Path
+    """Where it works and is kept."""
     number: int
     name: str
     entry: CraftspersonEntry
@@ -55,10 +57,6 @@ class Task:
     sandboxed: bool
 
     @property
-    def folder(self) -> Path:
-        return self.bench.attempt_folder(self.number)
-
-    @property
     def walls(self) -> Walls:
         folder = self.folder
         return Walls(
@@ -72,23 +70,28 @@ class Task:
 
 
 def worked(task: Task, store: Store) -> Attempt:
-    """A whole attempt of an agent. Raises StateError where the disk is too full for one."""
-    _prepare(task, store)
+    """A whole attempt of an agent. Raises as :func:`prepare`."""
+    prepare(task, store)
+    session, found = sit(task)
+    return _look(task, store, session, found)
+
+
+def sit(task: Task) -> tuple[Session, list[Finding]]:
+    """The session in a prepared clone, and what was found wrong with it from outside."""
     busy = [other.folder for other in benches() if other.folder != task.bench.folder and other.at_work()]
-    own = (task.walls.clone, task.walls.home, task.walls.temporary, *busy)
+    own = (task.walls.clone, task.walls.home, task.walls.temporary, task.bench.folder / REVIEWS, *busy)
     watched = Watched(task.order, task.checkout, task.workspace, crafts(), own)
-    task.bench.trap()
     before, journal = guard.read(watched), Journal(task.folder / JOURNAL)
     journal.write("session-started", craftsperson=task.name, attempt=task.number)
     session, faults = hold(_setting(task, task.entry.argv, task.folder / TRANSCRIPT, task.entry.limits, journal))
     journal.write("session-ended", exit_code=session.exit_code)
-    return _look(task, store, session, [*faults, *guard.compare(before, watched)])
+    return session, [*faults, *guard.compare(before, watched)]
 
 
 def waiting(task: Task, store: Store) -> Path:
     """A person's clone, made where there is none yet."""
     if not task.walls.clone.exists():
-        _prepare(task, store)
+        prepare(task, store)
         Journal(task.folder / JOURNAL).write("session-started", craftsperson=task.name, attempt=task.number)
     return task.walls.clone
 
@@ -112,7 +115,8 @@ def handed_in(task: Task, store: Store) -> Attempt:
     return _look(task, store, session, [])
 
 
-def _prepare(task: Task, store: Store) -> None:
+def prepare(task: Task, store: Store) -> None:
+    """Clone, home and brief, all fresh. Raises StateError where the disk is too full."""
     walls = task.walls
     shutil.rmtree(task.folder, ignore_errors=True)
     for folder in (walls.home, walls.temporary):
@@ -126,6 +130,7 @@ def _prepare(task: Task, store: Store) -> None:
             found=f"{free >> 20} MiB",
             next_step="free the disk, or lower limits.disk_bytes of the craftsperson",
         )
+    task.bench.trap()
     store.clone(task.start, walls.clone)
     for name in ("brief.md", f"home/{BRIEF}"):
         write_whole(task.folder / name, task.brief.encode())
@@ -227,4 +232,4 @@ def _imports(task: Task) -> Iterator[Finding]:
         yield finding("imports-outside", f"tests in the clone would import other code than the clone's: {detail}")
 
 
-__all__ = ["Task", "handed_in", "waiting", "worked"]
+__all__ = ["Task", "handed_in", "prepare", "sit", "waiting", "worked"]

@@ -4,6 +4,7 @@ store.git/             every frozen candidate
 candidate.json         the newest one
 lease.json             files that no other order may touch until this one is finished or let go
 attempts/<n>/          clone, brief.md, transcript.log, journal.jsonl, attempt.json
+reviews/<n>/           the same for each reviewer
 sealed/seed            a trap: nothing was sealed with it, so whoever repeats it has read where nobody may
 """
 
@@ -29,6 +30,7 @@ from runner.model.order import OrderFile
 from runner.paths import state_home
 
 CRAFT = "craft"
+REVIEWS = "reviews"
 CANDIDATE = "candidate.json"
 
 
@@ -162,4 +164,4 @@ def _reach(patterns: Sequence[str], files: Sequence[str]) -> set[str]:
     return {path for path in files if permitted(path, patterns)} | set(patterns)
 
 
-__all__ = ["CANDIDATE", "CRAFT", "Bench", "Lease", "benches", "crafts", "take_lease"]
+__all__ = ["CANDIDATE", "CRAFT", "REVIEWS", "Bench", "Lease", "benches", "crafts", "take_lease"]

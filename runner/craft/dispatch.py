@@ -29,6 +29,7 @@ from runner.model.craftsperson import CraftspersonEntry
 from runner.model.order import OrderFile, load_order
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
+from runner.paths import config_home, state_home
 from runner.steps.state import Progress
 from runner.verify import verify
 
@@ -125,6 +126,15 @@ def _may_start(given: Dispatch) -> None:
             expected=f"at most {named[given.name]}",
             found=", ".join(others),
         )
+    for shown in (Path(path).expanduser().resolve() for path in entry.readable):
+        for hidden in (given.checkout, given.workspace, state_home(), config_home()):
+            if shown.is_relative_to(hidden.resolve()) or hidden.resolve().is_relative_to(shown):
+                raise InputError(
+                    "a readable folder would show what has to stay hidden",
+                    where=f"{given.name}: readable",
+                    expected="folders apart from checkout, workspace, state and keys",
+                    found=f"{shown} beside {hidden}",
+                )
     if entry.needs_sandbox and not sandbox.version():
         raise StateError(
             "this craftsperson asks nobody before it acts and is not started without a sandbox",
@@ -216,6 +226,7 @@ def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
         deviations.append("no sandbox: bubblewrap is missing, so the network is open and nothing is hidden")
     return Task(
         bench=given.bench,
+        folder=given.bench.attempt_folder(len(attempts) + 1),
         number=len(attempts) + 1,
         name=given.name,
         entry=entry,

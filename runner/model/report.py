@@ -125,6 +125,8 @@ class ReportPredicate(Predicate):
     """Seconds of seat time; together those of all boots."""
     repeats: int
     """Blocks measured again because the machine was disturbed."""
+    challenge: Digest | None = None
+    """Ledger entry that says which known cheats the seat's gates noticed before this run; null where none was tried."""
     craft: History | None
     """Every attempt that led to the candidate, bound by the subject ``craft.history``; null where none was given."""
     evidence: EvidencePart

@@ -69,6 +69,8 @@ class RunRecord(Record):
     costs: tuple[Cost, ...]
     evidence: dict[str, Digest]
     """SHA-256 of each evidence file of the run folder by its relative path."""
+    challenge: Digest | None = None
+    """Ledger entry of the seat's newest challenge."""
     craft: History | None = None
     """The attempts that led to the candidate, where one was dispatched."""
     repeats: int = 0

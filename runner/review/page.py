@@ -10,10 +10,11 @@ from markupsafe import Markup
 from runner.attest.statement import Signed
 from runner.model.report import Measured, ReportPredicate
 from runner.review import figures, plots
+from runner.review.people import Waivers, told
 from runner.summary import without_sample
 
 
-def render(entry: Signed, measured: Measured, tries: int) -> str:
+def render(entry: Signed, measured: Measured, tries: int, waivers: Waivers = ()) -> str:
     """The page of a verified report. ``tries`` is how many intents its candidate has under its order."""
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=False
@@ -28,6 +29,7 @@ def render(entry: Signed, measured: Measured, tries: int) -> str:
     return templates.get_template("page.html.j2").render(
         report=entry.of(ReportPredicate),
         measured=measured,
+        told=told(entry.of(ReportPredicate), waivers),
         digest=entry.digest,
         signers=[signer.principal for signer in entry.signers],
         tries=tries,

@@ -10,6 +10,7 @@ from runner.attest.statement import Signed
 from runner.model.report import Measured, ReportPredicate
 from runner.model.verdict import Status
 from runner.review import figures
+from runner.review.people import Waivers, told
 from runner.summary import without_sample
 
 _STYLES = {Status.PASS: "bold green", Status.FAIL: "bold red"}
@@ -26,7 +27,7 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def show(console: Console, entry: Signed, measured: Measured, tries: int) -> None:
+def show(console: Console, entry: Signed, measured: Measured, tries: int, waivers: Waivers = ()) -> None:
     """Print verdicts, pairs and engagement. Text out of the report is never read as markup."""
     report = entry.of(ReportPredicate)
     console.print(_status(report.verdict), Text(f"{report.order.name} on {report.seat.name} ({report.seat.label})"))
@@ -39,6 +40,11 @@ def show(console: Console, entry: Signed, measured: Measured, tries: int) -> Non
         name, why = Text(f"{gate.name}@{gate.version}"), Text("; ".join(gate.reasons))
         verdicts.add_row(name, _status(gate.verdict), why, Text(values))
     console.print(verdicts)
+    for each in told(report, waivers):
+        table = _table(each.title, *each.headers)
+        for row in each.rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
     if pairs := figures.pairs(measured):
         gains = _table("Candidate over incumbent", "quad", "gain")
         for pair in pairs.values:

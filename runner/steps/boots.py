@@ -25,7 +25,7 @@ from runner.steps.evidence import closed_in, keep, set_aside
 from runner.steps.judge import struck
 from runner.steps.make import verify
 from runner.steps.reduce import reduce, sample_of
-from runner.steps.seats import seat_of
+from runner.steps.seats import sandbox_of, seat_of
 from runner.steps.state import Run
 from serve.client.context import WindowContext
 from serve.client.refusal import refused
@@ -206,6 +206,7 @@ def _never_came_up(run: Run, planned: PlannedBoot, error: SeatError) -> BootReco
         label=label_of(boot_records(run)),
         pid=0,
         requested=planned.arguments,
+        sandbox=sandbox_of(run.manifest, planned),
         ended="refused" if planned.strict else "died",
         ended_reason=error.found or error.what,
     )

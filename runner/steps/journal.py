@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,30 +22,38 @@ class Event:
     facts: dict[str, Any]
 
 
+def events(path: Path) -> list[Event]:
+    """What another process has written so far; a line that is being written is left out and nothing is changed."""
+    data = path.read_bytes() if path.is_file() else b""
+    return [_event(path, number, line) for number, line in enumerate(data.rpartition(b"\n")[0].splitlines(), 1)]
+
+
+def _event(path: Path, number: int, line: bytes) -> Event:
+    try:
+        value = json.loads(line)
+        return Event(value.pop("event"), value.pop("at"), value)
+    except (ValueError, KeyError, AttributeError):
+        raise StateError(
+            "the journal cannot be read",
+            where=f"{path}:{number}",
+            expected="one JSON object with event and at",
+            found=line[:80].decode(errors="replace"),
+            next_step="start a new run; this one cannot be trusted any more",
+        ) from None
+
+
 class Journal:
     """Append-only; a last line cut short by a crash is dropped when the journal is opened again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._events = list(self._read()) if path.exists() else []
+        self._events = self._read() if path.exists() else []
 
-    def _read(self) -> Iterator[Event]:
-        data = self.path.read_bytes()
-        whole, _, torn = data.rpartition(b"\n")
+    def _read(self) -> list[Event]:
+        whole, _, torn = self.path.read_bytes().rpartition(b"\n")
         if torn:
             write_whole(self.path, whole + b"\n" if whole else b"")
-        for number, line in enumerate(whole.splitlines(), 1):
-            try:
-                value = json.loads(line)
-                yield Event(value.pop("event"), value.pop("at"), value)
-            except (ValueError, KeyError, AttributeError):
-                raise StateError(
-                    "the journal cannot be read",
-                    where=f"{self.path}:{number}",
-                    expected="one JSON object with event and at",
-                    found=line[:80].decode(errors="replace"),
-                    next_step="start a new run; this one cannot be trusted any more",
-                ) from None
+        return events(self.path)
 
     def write(self, kind: str, **facts: Any) -> None:
         """Append and fsync one event."""

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from pydantic import JsonValue
 
+from runner import ledger
+from runner.attest.trust import load_trust
 from runner.clock import now
 from runner.costs import costs
 from runner.craft.candidate import taken
@@ -47,6 +49,7 @@ def _record(run: Run) -> RunRecord:
         costs=costs(sealed.plan, outcome.boots, _durations(run)),
         evidence=digests(run),
         repeats=outcome.repeats,
+        challenge=ledger.load(run.workspace, load_trust(run.workspace)).challenge_of(sealed.plan.seat),
         craft=candidate.history if (candidate := taken(run.folder)) else None,
     )
 

@@ -6,9 +6,11 @@ import pkgutil
 from pathlib import Path
 
 from runner.errors import InputError, SeatError
+from runner.model.boot import NO_SANDBOX, Sandbox
 from runner.model.plan import PlannedBoot
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
+from runner.sandbox import available
 from runner.yaml_strict import read
 from serve.seat import Seat
 
@@ -36,6 +38,11 @@ def load_manifest(name: str) -> SeatManifest:
     if manifest.name != name:
         raise InputError("a seat's name is its file's", where=str(path), expected=name, found=manifest.name)
     return manifest
+
+
+def sandbox_of(manifest: SeatManifest, planned: PlannedBoot) -> Sandbox:
+    """What a boot of this seat runs in on this machine, also one that never came up."""
+    return available() if manifest.adapter == "process" or planned.role == "desk" else NO_SANDBOX
 
 
 def has_adapter(name: str) -> bool:

@@ -15,6 +15,7 @@ from runner.errors import SeatError
 from runner.model.boot import BootRecord, RankIdentity
 from runner.model.evidence import RankCounters
 from serve.adapters.supervisor import Supervised
+from serve.connection import client_of
 
 REFUSAL = re.compile(r"carve strict [0-2]: [^'\"\n]*")
 """What the plugin says when strict ends the engine."""
@@ -42,7 +43,7 @@ class BootedEngine:
     http: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
-        self.http = httpx.Client(base_url=self.base_url, timeout=REQUEST_TIMEOUT, trust_env=False)
+        self.http = client_of(self.base_url, REQUEST_TIMEOUT)
 
     def call(self, method: str, arguments: dict[str, Any] | None = None) -> list[Any]:
         """``POST /carve/call``: one answer for each rank. Raises SeatError with the engine's own words."""

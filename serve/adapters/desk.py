@@ -13,6 +13,7 @@ from runner.digest import sha256_file
 from runner.errors import SeatError
 from runner.model.boot import NO_WEIGHTS, BootRecord, RankIdentity
 from runner.model.evidence import RankCounters
+from runner.sandbox import available
 from serve.adapters.side import run_job
 from serve.seat import BootRequest
 
@@ -44,7 +45,13 @@ class DeskBoot:
             )
         library = str(self.libraries[variant].resolve())
         request = {"job": method, "library": library, **wanted}
-        answer = run_job("carve_kernels.desk.job", request, timeout=TIMEOUT_SECONDS)
+        answer = run_job(
+            "carve_kernels.desk.job",
+            request,
+            timeout=TIMEOUT_SECONDS,
+            reads=(Path(library),),
+            sandboxed=self.record.sandbox.tool != "none",
+        )
         self.words += f"{method} of {variant}: {len(answer['cases'])} cases\n"
         return [answer]
 
@@ -82,5 +89,5 @@ class DeskSeat:
             trees={},
             weights=NO_WEIGHTS,
         )
-        record = new_record(request.planned.id, label="cpu", pid=os.getpid(), ranks=(identity,))
+        record = new_record(request.planned.id, label="cpu", pid=os.getpid(), ranks=(identity,), sandbox=available())
         return DeskBoot(record, dict(request.libraries), time.monotonic(), variant=request.variant)

@@ -134,4 +134,4 @@ class GpuDeskSeat:
 def job(request: Mapping[str, Any]) -> Any:
     """Run one job of the desk with what of this process's environment reaches a GPU. Raises SeatError."""
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return run_job(MODULE, request, timeout=TIMEOUT_SECONDS, environment=environment)
+    return run_job(MODULE, request, timeout=TIMEOUT_SECONDS, passed_on=environment)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
@@ -12,16 +14,23 @@ from pydantic import JsonValue
 from runner.boots import new_record
 from runner.digest import sha256_file
 from runner.errors import InputError, SeatError
-from runner.model.boot import Label
+from runner.model.boot import Label, Sandbox
 from runner.model.product import PROVENANCE
 from runner.paths import cache_home
+from runner.sandbox import TEMPORARY, Reach, available, confined, devices
 from serve.adapters.booted import BootedEngine
 from serve.adapters.supervisor import Supervised, free_port, home_of
+from serve.connection import socket_url
 from serve.install import engine_record, installed_version
 from serve.seat import BootRequest
 from serve.witness.build import witness_library
 
 OURS = "dsv4-carve"
+
+SOCKET = "engine.sock"
+"""Where an engine without a network listens, in its temporary folder."""
+
+UNWANTED = Sandbox(tool="none", network="host", reason="a standing seat, which no candidate is loaded into")
 
 PACK = "pack"
 """The engine's name for its pack: a link in the folder it starts in."""
@@ -40,9 +49,27 @@ class ProcessSeat:
         engine = installed_engine(manifest.distribution)
         started, port = time.monotonic(), free_port()
         link_pack(request)
-        process = Supervised.start(argv(request, port), environment(request), request.folder, port=port)
-        record = new_record(planned.id, label="cpu", pid=process.pid, engine=engine, requested=requested(request))
-        boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started)
+        sandbox = available() if request.sandboxed else UNWANTED
+        command, cache = argv(request, port), engine_cache(request, sandbox)
+        if sandbox.network == "own":
+            command += ["--uds", f"{TEMPORARY}/{SOCKET}"]
+        if sandbox.tool != "none":
+            reach = reach_of(request, cache, network=sandbox.network == "host")
+            command = confined(command, reach, home_of(request.folder.resolve()))
+        process = Supervised.start(
+            command, environment(request, cache), request.folder, port=port, sandboxed=sandbox.tool != "none"
+        )
+        record = new_record(
+            planned.id,
+            label="cpu",
+            pid=process.pid,
+            engine=engine,
+            requested=requested(request),
+            sandbox=sandbox,
+        )
+        own = sandbox.network == "own"
+        url = socket_url(process.temporary / SOCKET) if own else f"http://127.0.0.1:{port}"
+        boot = BootedEngine(record, url, process, started)
         try:
             boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
             boot.identify(lambda resolved: label_of(resolved, engine), manifest.tensor_parallel)
@@ -108,14 +135,34 @@ def flags(arguments: dict[str, JsonValue]) -> list[str]:
     return options
 
 
-def environment(request: BootRequest) -> dict[str, str]:
-    """The manifest's environment (``{cache}`` is the engine's kept cache) and the witness's own variables.
-
-    Patched code never finds what unpatched code compiled: a tree has a cache of its own.
+def engine_cache(request: BootRequest, sandbox: Sandbox) -> Path:
+    """What the engine keeps between boots. Patched code never finds what unpatched code compiled: a tree has a cache of
+    its own. Code of a candidate in a sandbox gets a copy, so that it can leave nothing there for the boots after it.
     """
     patched = f"-{sha256_file(request.tree / PROVENANCE)[:16]}" if request.tree else ""
-    cache = cache_home() / f"engine{patched}"
-    cache.mkdir(parents=True, exist_ok=True)
+    kept = cache_home() / f"engine{patched}"
+    kept.mkdir(parents=True, exist_ok=True)
+    if sandbox.tool == "none" or not (request.planned.libraries or request.tree):
+        return kept
+    return Path(shutil.copytree(kept, home_of(request.folder.resolve()) / ".cache"))
+
+
+def reach_of(request: BootRequest, cache: Path, *, network: bool) -> Reach:
+    """What a sandboxed engine may reach: its pack, its libraries and its own folders."""
+    pack = request.pack.resolve()
+    linked = [path.resolve() for path in pack.iterdir() if path.is_symlink()]  # an overlay's untouched files
+    named = [path.resolve() for path in (*request.libraries.values(), witness_library())]
+    tree = [request.tree.resolve()] if request.tree else []
+    return Reach(
+        reads=tuple(dict.fromkeys([pack, *linked, *named, *tree])),
+        writes=(home_of(request.folder.resolve()), cache),
+        network=network,
+        devices=devices(),
+    )
+
+
+def environment(request: BootRequest, cache: Path) -> dict[str, str]:
+    """The manifest's environment (``{cache}`` is the engine's kept cache) and the witness's own variables."""
     tree = {"PYTHONPATH": str(request.tree)} if request.tree else {}
     declared = {name: value.replace("{cache}", str(cache)) for name, value in request.manifest.environment.items()}
     return (

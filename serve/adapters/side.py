@@ -8,31 +8,45 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from runner.errors import SeatError
+from runner.paths import cache_home
+from runner.sandbox import Reach, confined, devices
 from serve.adapters.booted import last_words
-from serve.adapters.supervisor import Supervised
+from serve.adapters.supervisor import Supervised, home_of
 
 POLL_SECONDS = 0.05
 
 
 def run_job(
-    module: str, request: Mapping[str, Any], *, timeout: float, environment: Mapping[str, str] | None = None
+    module: str,
+    request: Mapping[str, Any],
+    *,
+    timeout: float,
+    reads: Sequence[Path] = (),
+    sandboxed: bool = False,
+    passed_on: Mapping[str, str] | None = None,
 ) -> Any:
     """``python -P -m <module> REQUEST.json ANSWER.json``: write the request, wait, read the answer.
 
-    ``environment`` is added to what every job gets. Raises SeatError with the job's last words when it
-    fails, and when ``timeout`` seconds pass.
+    A ``sandboxed`` job sees, of what the user has, its own folder, built libraries and ``reads`` alone. ``passed_on`` is
+    added to the environment of every job. Raises SeatError with the job's last words when it fails, and when ``timeout``
+    seconds pass.
     """
     folder = Path(tempfile.mkdtemp(prefix="carve-job-"))
     try:
         asked, answered = folder / "request.json", folder / "answer.json"
         asked.write_text(json.dumps(request), encoding="utf-8")
         argv = [sys.executable, "-P", "-m", module, str(asked), str(answered)]
-        job = Supervised.start(argv, _environment() | dict(environment or {}), folder, orphan=True)
+        environment = _environment() | dict(passed_on or {})
+        if sandboxed:
+            kept = cache_home()
+            kept.mkdir(parents=True, exist_ok=True)
+            argv = confined(argv, Reach(reads=(kept, *reads), writes=(folder,), devices=devices()), home_of(folder))
+        job = Supervised.start(argv, environment, folder, orphan=True, sandboxed=sandboxed)
         try:
             limit = time.monotonic() + timeout
             while (code := job.poll()) is None:

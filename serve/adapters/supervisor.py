@@ -61,11 +61,14 @@ class Supervised:
         port: int | None = None,
         grace: float = GRACE_SECONDS,
         orphan: bool = False,
+        sandboxed: bool = False,
     ) -> Supervised:
         """Start ``argv`` under a watchdog; ``folder`` receives ``engine.log``.
 
         ``port`` is checked for a listener after the end. ``grace`` is the time in seconds between SIGTERM and SIGKILL.
-        With ``orphan`` the watchdog removes ``folder`` where the runner died and cannot do it itself.
+        A ``sandboxed`` command starts bubblewrap, which then starts the command that is meant; its shared memory is
+        its own and ends with it. With ``orphan`` the watchdog removes ``folder`` where the runner died and cannot do
+        it itself.
         Raises SeatError when the command cannot be started.
         """
         folder = folder.resolve()
@@ -81,6 +84,7 @@ class Supervised:
             "port": port,
             "orphan": str(folder) if orphan else None,
             "grace": grace,
+            "sandboxed": sandboxed,
         }
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", watchdog.__file__, json.dumps(configuration)],

@@ -25,6 +25,9 @@ from typing import Any
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+SANDBOX = "bwrap"
+TEMPORARY = "{temporary}"
+"""In a command: the temporary folder that is only made here."""
 SHARED_MEMORY = Path("/dev/shm")
 ORPHANED_GRACE_SECONDS = 2.0
 SCAN_SECONDS = 2.0
@@ -100,9 +103,10 @@ class Watchdog:
         """Start the command in a session of its own; it dies with this process."""
         self.home.mkdir(parents=True, exist_ok=True)
         environment = self.configuration["environment"] | {"HOME": str(self.home), "TMPDIR": str(self.temporary)}
+        argv = [word.replace(TEMPORARY, str(self.temporary)) for word in self.configuration["argv"]]
         with Path(self.configuration["log"]).open("ab") as log:
             child = subprocess.Popen(  # reap() collects it
-                self.configuration["argv"],
+                argv,
                 env=environment,
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,
@@ -131,7 +135,7 @@ class Watchdog:
         """Note which processes and shared memory are ours, so that nothing else is ever removed."""
         alive = descendants(os.getpid())
         self.pids.update(alive)
-        for pid in alive:
+        for pid in [] if self.configuration["sandboxed"] else alive:
             self.shared |= shared_files(pid, mapped=mapped)
 
     def wait(self) -> float:
@@ -158,6 +162,12 @@ class Watchdog:
                 self.scan()
                 scanned = time.monotonic()
 
+    def command(self) -> int:
+        """The command that was meant: in a sandbox the first process below bubblewrap's own, which tells it nothing."""
+        if not self.configuration["sandboxed"]:
+            return self.pid
+        return next((pid for pid in descendants(self.pid) if name_of(pid) != SANDBOX), self.pid)
+
     def alive(self) -> list[int]:
         """Our descendants that still run; none only where two readings say so, since one is not made in an instant."""
         self.reap()
@@ -168,7 +178,7 @@ class Watchdog:
         self.scan(mapped=True)
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
+                os.kill(self.command(), signal.SIGTERM)
         limit = time.monotonic() + grace
         while self.alive() and time.monotonic() < limit:
             time.sleep(0.05)
@@ -205,6 +215,13 @@ class Watchdog:
         if port is not None and listening(int(port)):
             left.append(f"port {port}")
         return removed, left
+
+
+def name_of(pid: int) -> str:
+    """A process's command name; empty where it has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
+    return ""
 
 
 def listening(port: int) -> bool:

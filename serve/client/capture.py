@@ -18,6 +18,7 @@ from runner.material import DRAWN
 from runner.model.evidence import Call, Evidence, Exchange
 from serve.client.context import WindowContext
 from serve.client.machine import MachineWatch, processor_facts
+from serve.connection import client_of
 
 COMPLETIONS = "/v1/completions"
 _TIMEOUT = httpx.Timeout(300.0, connect=10.0)
@@ -60,7 +61,7 @@ class Capture:
 
 def connect(context: WindowContext) -> httpx.Client:
     """A client of the context's engine; nothing of the host's proxy settings reaches it."""
-    return httpx.Client(base_url=context.boot.base_url, timeout=_TIMEOUT, trust_env=False)
+    return client_of(context.boot.base_url, _TIMEOUT)
 
 
 def completion_body(context: WindowContext, body: dict[str, Any]) -> dict[str, Any]:

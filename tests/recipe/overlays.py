@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +43,3 @@ def job_of(folder: Path, source: Path, recipe: Overlay, *, product: Path | None 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file of a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-MAKE = """
-import sys
-from pathlib import Path
-from recipe import overlay
-from tests.recipe.overlays import job_of, recipe_of
-
-folder, source, donor = map(Path, sys.argv[1:4])
-print("ready", flush=True)
-overlay.make(job_of(folder, source, recipe_of(donor)))
-"""
-
-
-def making(folder: Path, source: Path, donor: Path, before: str = "") -> subprocess.Popen[str]:
-    """The same overlay in a process of its own, which says ``ready`` when it begins."""
-    argv = [sys.executable, "-c", before + MAKE, str(folder), str(source), str(donor)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -15,10 +15,14 @@ import tempfile
 from pathlib import Path
 
 from runner.attest.keys import PrivateKey
+from runner.attest.statement import sign
 from runner.attest.trust import load_trust, repository_file, signer_line, trust_key
+from runner.challenge import attempt, concluded, control_of
 from runner.decide import Desk, reject, revoke, waive
 from runner.errors import InputError
-from runner.ledger import append_observation, load
+from runner.exploits.corpus import corpus
+from runner.exploits.honest import load as load_honest
+from runner.ledger import LEDGER, append, append_observation, load
 from runner.model.adoption import Observation
 from runner.paths import source_root
 from runner.session import open_run
@@ -79,6 +83,7 @@ def make(target: Path) -> None:
         paths = orders(home / "orders")
         runs = {name: measure(path) for name, path in paths.items()}
         abandon(paths["fails"])
+        try_exploits(workspace)
         observe(workspace)
         reject(Desk.open(workspace, adopter), runs["fails"], "Half of the sum is not the sum.")
         waiver = waive(
@@ -88,6 +93,15 @@ def make(target: Path) -> None:
         for text in paths.values():
             shutil.copy(text, workspace / "orders" / f"{text.parent.name}.yaml")
         shutil.copytree(workspace, target)
+
+
+def try_exploits(workspace: Path) -> None:
+    """A challenge of the toy seat, without the libraries that would have to run again."""
+    trust = load_trust(workspace)
+    honest = load_honest(control_of(workspace, "fake", load(workspace, trust)), workspace, trust)
+    tried = [attempt(exploit, honest, "fake", Silent()) for exploit in corpus() if exploit.kind != "candidate"]
+    challenge = concluded(honest, "fake", tried, load(workspace, trust).heads())
+    append(workspace, LEDGER, sign(challenge, {"report": honest.digest}, runner_key()))
 
 
 def observe(workspace: Path) -> None:

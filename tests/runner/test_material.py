@@ -19,7 +19,7 @@ from runner.draw import Draw
 from runner.errors import TrustError
 from runner.judge import judge
 from runner.material import check_material, needle_answer
-from runner.measured import pack, unpack
+from runner.measured import pack_json, unpack
 from runner.model.evidence import Call, Evidence
 from runner.model.report import Measured, Packed
 from runner.paths import source_root
@@ -88,7 +88,7 @@ def forge(workspace: Path, key: PrivateKey, order: str, change: Forge) -> Path:
     (folder,) = (workspace / "reports" / order).iterdir()
     statement = json.loads(dsse.parse((folder / REPORT).read_bytes()).payload)
     predicate = statement["predicate"]
-    record = unpack(Packed.model_validate(predicate["record"]), "x")[0].model_dump(mode="json")
+    record: dict[str, Any] = unpack(Packed.model_validate(predicate["record"]), "x")[1]
     change(record["plan"])
     digest = sha256_json(record["plan"])
     old = workspace / ledger.LEDGER / f"{predicate['plan']['intent']}{ledger.SUFFIX}"
@@ -105,7 +105,7 @@ def forge(workspace: Path, key: PrivateKey, order: str, change: Forge) -> Path:
     for gate, verdict in zip(predicate["gates"], verdicts, strict=True):
         said = verdict.model_dump(mode="json")
         gate.update(verdict=said["status"], reasons=said["reasons"], figures=said["figures"])
-    predicate["record"] = pack(measured).model_dump(mode="json")
+    predicate["record"] = pack_json(record).model_dump(mode="json")
     (folder / REPORT).write_bytes(dsse.sign(canonical_json(statement), key))
     return folder
 

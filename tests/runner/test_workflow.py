@@ -40,7 +40,7 @@ def test_the_fake_order_passes_verifies_and_stands_in_the_canon(home: Path, caps
     assert run(["canon", "--check"]) == 0
     assert sum(path.stat().st_size for path in report.iterdir()) <= 300_000
     code, listed = ask(capsys, "status")
-    assert [one["state"] for one in listed] == ["PASS"]
+    assert [one["state"] for one in listed["runs"]] == ["PASS"]
 
 
 class Fault(NamedTuple):

@@ -1,7 +1,7 @@
-"""Builds a GPU variant's shared library with nvcc, once for each content of its sources, flags, architecture and compiler.
+"""Builds a GPU variant's shared library with nvcc, once for each content of sources, flags, architecture and compiler.
 
-It needs no GPU and nothing of torch: the library has a plain C ABI (``kernels/cuda/abi.h``) and carries the CUDA runtime
-inside. The compiler's own record of registers, spills and shared memory is kept beside it.
+It needs no GPU and nothing of torch: the library has a plain C ABI (``kernels/cuda/abi.h``) and carries the CUDA
+runtime inside. The compiler's own record of registers, spills and shared memory is kept beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from runner.errors import InputError, StateError
 from runner.paths import cache_home
 
 ARCHITECTURES = ("sm_90a", "sm_120a", "sm_89", "sm_80")
-_FLAGS = ("-std=c++17", "-O3", "-shared", "-cudart", "static", "-Xcompiler", "-fPIC,-fvisibility=hidden,-Wall", "-Xptxas", "-v")
+_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-shared",
+    "-cudart",
+    "static",
+    "-Xcompiler",
+    "-fPIC,-fvisibility=hidden,-Wall",
+    "-Xptxas",
+    "-v",
+)
 _FUNCTION = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -43,8 +53,8 @@ class Resources:
 def build(name: str, architecture: str = "sm_90a", folder: Path | None = None) -> Path:
     """The library of GPU variant ``name``, built from ``folder`` (default: this checkout's ``kernels``) if need be.
 
-    Returns ``<cache>/build/<digest>/lib<name>.so``, with ``resources.json`` beside it. Two builders at once are safe: the
-    finished folder appears by one rename. Raises InputError with the compiler's own words where the source does not
+    Returns ``<cache>/build/<digest>/lib<name>.so``, with ``resources.json`` beside it. Two builders at once are safe:
+    the finished folder appears by one rename. Raises InputError with the compiler's own words where the source does not
     compile or the architecture is not one of ARCHITECTURES, StateError where there is no nvcc.
     """
     chosen, folder = variant(name), (folder or sources_folder()).resolve()

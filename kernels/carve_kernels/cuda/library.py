@@ -100,7 +100,7 @@ class Library:
         self._describe.restype = self._error.restype = ctypes.c_char_p
 
     def forward(self, call: MoeCall) -> str:
-        """Queues the call on its stream. Returns the empty text, or the typed reason of a decline, which queued nothing.
+        """Queues the call on its stream. Returns the empty text, or the typed reason of a decline: nothing was queued.
 
         InputError for a call that contradicts itself (alignment, scratch too small, null pointers), SeatError with the
         CUDA runtime's own words where it refused.
@@ -108,7 +108,7 @@ class Library:
         return self._status(self._forward(ctypes.byref(call)))
 
     def plan(self, call: MoeCall, device: Device) -> tuple[str, Plan]:
-        """(decline reason, plan) of a call on a device that need not be here; pointers of the call are not looked at."""
+        """(decline reason, plan) of a call on a device that need not be here; the call's pointers are not looked at."""
         found = Plan()
         return self._status(self._plan(ctypes.byref(call), ctypes.byref(device), ctypes.byref(found))), found
 

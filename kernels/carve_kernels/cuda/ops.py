@@ -22,14 +22,14 @@ Part = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 @dataclass
 class Workspace:
-    """The scratch of one library on one device. A launch finds it as the one before left it, so only one stream may use it."""
+    """The scratch of one library on one device: a launch finds it as the last one left it, so one stream may use it."""
 
     memory: torch.Tensor
     stream: int = 0
     done: torch.cuda.Event | None = field(default=None)
 
     def enter(self, stream: torch.cuda.Stream) -> None:
-        """InputError where another stream's launch may still run. In a graph capture the engine's order of replays decides."""
+        """InputError where another stream's launch may still run; in a graph capture the order of replays decides."""
         if torch.cuda.is_current_stream_capturing():
             return
         if self.done is not None and stream.cuda_stream != self.stream and not self.done.query():
@@ -52,8 +52,10 @@ class Workspace:
 class Layer:
     """The experts of one layer, ready for calls: pointer tables on the device, tensors kept alive."""
 
-    def __init__(self, library: Library, experts: Sequence[tuple[Part, Part, Part]], codebook: Codebook, workspace: Workspace) -> None:
-        """``experts``: (gate, up, down) of each. InputError where types, shapes, devices or alignments do not fit the ABI."""
+    def __init__(
+        self, library: Library, experts: Sequence[tuple[Part, Part, Part]], codebook: Codebook, workspace: Workspace
+    ) -> None:
+        """``experts``: (gate, up, down) of each. InputError where types, shapes, devices or alignments do not fit."""
         self.library, self.workspace, self._alive = library, workspace, list(experts)
         gate, _, down = experts[0]
         self.hidden, self.intermediate, self.experts = gate[1].numel(), down[1].numel(), len(experts)
@@ -74,7 +76,9 @@ class Layer:
         self.call.scratch_bytes = workspace.memory.numel()
 
 
-def workspace(library: Library, device: torch.device, *, hidden: int, intermediate: int, topk: int, experts: int) -> Workspace:
+def workspace(
+    library: Library, device: torch.device, *, hidden: int, intermediate: int, topk: int, experts: int
+) -> Workspace:
     """Zeroed scratch for up to MAX_ROWS rows of a shape; layers of one shape that run in order share it."""
     with torch.cuda.device(device):
         size = library.scratch_bytes(MAX_ROWS, hidden, intermediate, topk, experts)
@@ -108,7 +112,14 @@ def add_layer(layer: Layer) -> int:
 
 
 def _routed_experts(
-    x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, *, handle: int, layer: int, limit: float, out_dtype: torch.dtype
+    x: torch.Tensor,
+    ids: torch.Tensor,
+    weights: torch.Tensor,
+    *,
+    handle: int,
+    layer: int,
+    limit: float,
+    out_dtype: torch.dtype,
 ) -> torch.Tensor:
     known = _LAYERS[handle]
     rows, topk = x.shape[0], ids.shape[-1]
@@ -138,24 +149,43 @@ def _routed_experts(
 
 
 def _fake(
-    x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, *, handle: int, layer: int, limit: float, out_dtype: torch.dtype
+    x: torch.Tensor,
+    ids: torch.Tensor,
+    weights: torch.Tensor,
+    *,
+    handle: int,
+    layer: int,
+    limit: float,
+    out_dtype: torch.dtype,
 ) -> torch.Tensor:
     return x.new_empty(x.shape, dtype=out_dtype)
 
 
-routed_experts = torch.library.custom_op("carve_cuda::routed_experts", _routed_experts, mutates_args=(), device_types="cuda")
-"""``(x bfloat16 or float16 [rows, hidden], ids int32 [rows, topk], weights float32 [rows, topk], *, handle, layer, limit,
-out_dtype)`` to ``[rows, hidden]``; InputError with the typed reason where the variant declines."""
+routed_experts = torch.library.custom_op(
+    "carve_cuda::routed_experts", _routed_experts, mutates_args=(), device_types="cuda"
+)
+"""``(x bfloat16 or float16 [rows, hidden], ids int32 [rows, topk], weights float32 [rows, topk], *, handle, layer,
+limit, out_dtype)`` to ``[rows, hidden]``; InputError with the typed reason where the variant declines."""
 routed_experts.register_fake(_fake)
 
 
 def _check(name: str, part: Part, shape: tuple[int, int], bits: int, device: torch.device) -> None:
     expected = (shape[0] // 16, shape[1] // 16, 16 * bits)
     for kind, tensor, dtype, size in zip(
-        ("trellis", "suh", "svh"), part, (torch.int16, torch.float16, torch.float16), (expected, shape[:1], shape[1:]), strict=True
+        ("trellis", "suh", "svh"),
+        part,
+        (torch.int16, torch.float16, torch.float16),
+        (expected, shape[:1], shape[1:]),
+        strict=True,
     ):
         aligned = tensor.data_ptr() % 16 == 0
-        if tensor.dtype != dtype or tuple(tensor.shape) != size or tensor.device != device or not tensor.is_contiguous() or not aligned:
+        if (
+            tensor.dtype != dtype
+            or tuple(tensor.shape) != size
+            or tensor.device != device
+            or not tensor.is_contiguous()
+            or not aligned
+        ):
             raise InputError(
                 f"{kind} cannot be used by the kernel",
                 where=name,

@@ -94,5 +94,12 @@ def sleeps(*_: str) -> None:
     time.sleep(3600)
 
 
+def claims(*_: str) -> None:
+    """One claim, unless the lens is silence."""
+    if "silence" not in sys.stdin.read():
+        claim = "{question: step-count, value: 24, unit: steps, evidence: launches over layers, confidence: high}"
+        Path("claims.yaml").write_text(f"claims:\n  - {claim}\n")
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -209,6 +209,16 @@ def test_an_agent_that_asks_nobody_needs_a_sandbox_and_a_reason_for_the_network(
     assert "bubblewrap is missing" in made.deviations[1]
 
 
+def test_nothing_hidden_is_made_readable(kit: Kit) -> None:
+    kit.crew("honest")
+    crew = kit.workspace / "orders" / "people" / "craftspeople.yaml"
+    text = crew.read_text()
+    for folder in (kit.checkout, kit.checkout / "kernels", kit.workspace.parent):
+        crew.write_text(text.replace("readable: [", f"readable: [{folder}, "))
+        with pytest.raises(InputError, match="has to stay hidden"):
+            dispatch(kit.given())
+
+
 def test_the_order_names_who_may_work(kit: Kit) -> None:
     kit.crew("honest")
     kit.order.write_text(

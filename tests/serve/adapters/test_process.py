@@ -59,7 +59,7 @@ def test_environment_carries_the_witness_and_nothing_of_ours(tmp_path: Path, mon
     monkeypatch.setenv("CARVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("SECRET", "x")
     asked = request("cpu-mini", tmp_path)
-    made = environment(asked)
+    made = environment(asked, tmp_path / "cache/engine")
     assert json.loads(made["CARVE_LIBRARIES"]) == {"lna2": "/l.so"}
     assert json.loads(made["CARVE_ALLOWED_DECLINES"]) == ["shape"]
     assert (made["CARVE_VARIANT"], made["CARVE_STRICT"]) == ("lna2", "1")

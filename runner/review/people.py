@@ -1,0 +1,67 @@
+"""What people did about a report, as tables: attempts at the order, rulings in it, waivers of its gates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runner.attest.statement import Signed
+from runner.errors import InputError
+from runner.model.adoption import Waiver
+from runner.model.report import ReportPredicate
+from runner.summary import attempt_outcome
+from runner.yaml_strict import parse
+
+Waivers = Sequence[tuple[Signed, Waiver]]
+
+
+@dataclass(frozen=True)
+class Told:
+    """One table."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def told(report: ReportPredicate, waivers: Waivers) -> list[Told]:
+    """The tables that have a row."""
+    attempts = report.craft.attempts if report.craft else ()
+    tables = (
+        Told(
+            "Attempts",
+            ("attempt", "by", "sandbox", "changed", "what came of it"),
+            tuple(
+                (str(one.number), one.craftsperson, one.session.sandbox, ", ".join(one.changed), attempt_outcome(one))
+                for one in attempts
+            ),
+        ),
+        Told("Rulings in the order", ("question", "ruling", "evidence"), _rulings(report.order.text)),
+        Told(
+            "Waivers",
+            ("gate", "by", "until", "reason"),
+            tuple(
+                (each.gate, ", ".join(signer.principal for signer in entry.signers), each.expires_at, each.reason)
+                for entry, each in waivers
+            ),
+        ),
+    )
+    return [table for table in tables if table.rows]
+
+
+def _rulings(text: str) -> tuple[tuple[str, ...], ...]:
+    """Read without the schema, so that the order of an old report shows them too; none where there is no such list."""
+    try:
+        order: Any = parse(text.encode()).value
+    except InputError:
+        return ()
+    rulings = order.get("rulings") if isinstance(order, dict) else None
+    return tuple(
+        (str(one.get("question", "")), str(one.get("ruling", "")), str(one.get("evidence", "")))
+        for one in (rulings if isinstance(rulings, list) else [])
+        if isinstance(one, dict)
+    )
+
+
+__all__ = ["Told", "Waivers", "told"]

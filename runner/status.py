@@ -1,0 +1,127 @@
+"""Where every order of a workspace stands, and what to do next. There is no "done" but a verified signed report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from runner import ledger
+from runner.attest.trust import load_trust
+from runner.check import check_file
+from runner.craft.bench import CANDIDATE, Bench
+from runner.craft.dispatch import killed, settled
+from runner.errors import InputError
+from runner.items import open_items
+from runner.listing import Listed, list_reports
+from runner.model.base import Record
+from runner.model.order import KernelOrder, OrderFile, load_order
+from runner.model.report import ReportPredicate
+from runner.session import RunState, runs
+from runner.summary import attempt_outcome
+
+Stage = Literal[
+    "malformed", "draft", "ready", "at work", "refused", "frozen", "running", "stopped", "judged", "killed", "decided"
+]
+
+
+class OrderStatus(Record):
+    """One order."""
+
+    order: str
+    version: int
+    file: str
+    stage: Stage
+    detail: str
+    """Of the stage: the first fault, the attempt and its outcome, the run and its verdict, the decision."""
+    items: tuple[str, ...]
+    """Open items with owner and impact."""
+    next: str
+    """The command, or the deed, that brings it further."""
+
+
+def order_states(workspace: Path) -> tuple[OrderStatus, ...]:
+    """Every order file of the workspace, by name. Raises TrustError where the ledger does not hold."""
+    trust = load_trust(workspace)
+    book = ledger.load(workspace, trust)
+    texts = {entry.digest: report.order.digest for entry, report in book.of(ReportPredicate)}
+    listed = [(one, texts.get(one.digest, "")) for one in list_reports(book)]
+    mine = runs()
+    return tuple(_state(workspace, path, listed, mine) for path in sorted((workspace / "orders").glob("*.yaml")))
+
+
+def _state(workspace: Path, path: Path, listed: list[tuple[Listed, str]], mine: list[RunState]) -> OrderStatus:
+    shown = str(path.relative_to(workspace))
+    try:
+        file = load_order(path)
+    except InputError as error:
+        return OrderStatus(
+            order=path.stem,
+            version=0,
+            file=shown,
+            stage="malformed",
+            detail=f"{error.what} ({error.where})",
+            items=(),
+            next=f"runner check {shown}",
+        )
+    mentioned = [item for item in open_items(workspace) if item.order == file.order.id]
+    stage, detail, following = _stage(workspace, path, file, listed, mine)
+    blocking = [item.id for item in mentioned if item.impact == "blocks-adoption"]
+    if blocking and following.startswith("runner adopt"):
+        following = f"close {', '.join(blocking)}; then {following}"
+    return OrderStatus(
+        order=file.order.id,
+        version=file.order.version,
+        file=shown,
+        stage=stage,
+        detail=detail,
+        items=tuple(f"{item.id}: {item.what} ({item.owner}, {item.impact})" for item in mentioned),
+        next=following,
+    )
+
+
+def _stage(
+    workspace: Path, path: Path, file: OrderFile, listed: list[tuple[Listed, str]], mine: list[RunState]
+) -> tuple[Stage, str, str]:
+    """Stage, detail and next action: what is happening now first, then what happened last."""
+    shown, bench = path.relative_to(workspace), Bench.of(file)
+    if bench.folder.is_dir() and bench.at_work():
+        lease = bench.lease()
+        return (
+            "at work",
+            f"attempt {len(bench.attempts()) + 1} by {lease.craftsperson if lease else '?'}",
+            "runner watch",
+        )
+    for run in reversed(mine):
+        if run.order_digest == file.digest and not run.reported:
+            if run.at_work:
+                return "running", f"run {run.run}: {run.state}", f"runner watch {run.run}"
+            return "stopped", f"run {run.run}: {run.state}", f"runner execute {shown} --resume {run.run}"
+    attempts = settled(bench, workspace) if bench.folder.is_dir() else ()
+    last = attempts[-1] if attempts else None
+    again = f"runner dispatch {shown} --to {last.craftsperson}" if last else ""
+    if last and last.judged is None and last.commit is None:
+        return "refused", f"attempt {last.number}: {attempt_outcome(last)}", again
+    if last and last.judged is None:
+        command = f"runner execute {shown} --candidate {bench.folder / CANDIDATE}"
+        return "frozen", f"attempt {last.number} by {last.craftsperson}, commit {last.commit}", command
+    reports = [one for one, digest in listed if digest == file.digest]
+    if last and (struck := killed(file, last)):
+        return "killed", f"kill line {', '.join(struck)} struck in attempt {last.number}", "a new version of the order"
+    if reports:
+        return _judged(reports[-1], again or f"runner execute {shown}")
+    if faults := check_file(path):
+        return "draft", str(faults[0]), f"runner check {shown}"
+    dispatched = isinstance(file.order, KernelOrder) and file.order.candidate.files_allowed
+    return "ready", "", f"runner dispatch {shown} --to NAME" if dispatched else f"runner execute {shown}"
+
+
+def _judged(report: Listed, again: str) -> tuple[Stage, str, str]:
+    detail = f"run {report.run}: {report.verdict}, {report.state}"
+    if report.state in ("adopted", "rejected"):
+        return "decided", detail, "nothing"
+    if report.verdict == "PASS" and "simulated" not in report.seat:
+        return "judged", detail, f"runner adopt {report.run}"
+    return "judged", detail, f"runner review {report.run}" if report.verdict == "PASS" else again
+
+
+__all__ = ["OrderStatus", "Stage", "order_states"]

@@ -1,0 +1,151 @@
+"""Overlay against ``cp`` on a synthetic pack: ``python -m tests.benchmarks.overlay FOLDER [--gigabytes 8]``.
+
+Makes a pack of 40 files of which an overlay rewrites 6, then measures in one run, alternating: ``cp -r`` of the pack
+and a flush to disk, one hashing pass over the same bytes, and the overlay itself in a process of its own. The line to
+hold is 1.3 times the first two together, and a peak of 512 MB. Needs three times the pack's size in FOLDER, which it
+removes at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from carve_kernels.exl3.codebook import Codebook
+from carve_kernels.exl3.pack_format import MARKERS
+
+from recipe import overlay, pack_write, shard_write
+from recipe.headers import read_header
+from recipe.payload import sha256_of
+from recipe.product import Job
+from recipe.shard_write import Part
+from runner.model.order import Overlay
+
+FILES, REWRITTEN, LINE, PEAK = 40, 6, 1.3, 512 << 20
+INPUTS, OUTPUTS, BITS = 4096, 2048, 2
+_MODULE = INPUTS * OUTPUTS * BITS // 8
+_NAMES = ("gate_proj", "up_proj", "down_proj")
+
+
+def make_pack(folder: Path, nbytes: int, seed: int, *, layers: range) -> Path:
+    """One file a layer, each of experts and as much beside them; random bytes, one real EXL3 geometry."""
+    block = np.random.default_rng(seed).bytes(64 << 20)
+    spool = folder.with_suffix(".bytes")
+    spool.write_bytes(block)
+    partial = pack_write.fresh(pack_write.partial_folder(folder))
+    per_file = nbytes // FILES
+    experts = max(1, per_file // 2 // (3 * _MODULE))
+    for layer in layers:
+        parts = list(_layer(spool, len(block), layer, experts, per_file))
+        shard_write.write(partial / _file(layer), shard_write.in_order(parts), {"format": "pt"})
+    headers = [read_header(partial / _file(layer)) for layer in layers]
+    pack_write.write_index(partial, {one.file.name: {e.name: e.nbytes for e in one.entries} for one in headers})
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        pack_write.write_json(partial / name, {})
+    pack_write.publish(partial, folder)
+    spool.unlink()
+    return folder
+
+
+def _file(layer: int) -> str:
+    return pack_write.shard_name(layer + 1, FILES)
+
+
+def _layer(spool: Path, held: int, layer: int, experts: int, per_file: int) -> Iterator[Part]:
+    prefix = f"model.layers.{layer}"
+    marker = spool.with_suffix(".marker")
+    marker.write_bytes(np.int32(MARKERS[Codebook.MCG]).tobytes())
+    used = 0
+    for expert in range(experts):
+        for number, name in enumerate(_NAMES):
+            module = f"{prefix}.mlp.experts.{expert}.{name}"
+            start = (expert * 3 + number) * 4096 % (held - _MODULE)
+            yield Part(f"{module}.trellis", "I16", (INPUTS // 16, OUTPUTS // 16, 16 * BITS), spool, start, _MODULE)
+            yield Part(f"{module}.suh", "F16", (INPUTS,), spool, start, 2 * INPUTS)
+            yield Part(f"{module}.svh", "F16", (OUTPUTS,), spool, start, 2 * OUTPUTS)
+            yield Part(f"{module}.mcg", "I32", (1,), marker, 0, 4)
+            used += _MODULE
+    number = 0
+    while used < per_file:
+        size = min(held // 2, per_file - used) // 2 * 2
+        yield Part(f"{prefix}.rest.{number}.weight", "F16", (size // 2,), spool, number * 4096, size)
+        used, number = used + size, number + 1
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds until ``work`` is done and on disk."""
+    os.sync()
+    began = time.monotonic()
+    work()
+    os.sync()
+    return time.monotonic() - began
+
+
+def overlay_once(folder: Path, recipe: Overlay) -> int:
+    """The overlay in a process of its own; its peak of resident memory in bytes."""
+    shutil.rmtree(folder / "product", ignore_errors=True)
+    child = os.fork()
+    if child == 0:
+        overlay.make(Job(recipe, folder / "source", folder, folder / "product", folder / "work"))
+        os._exit(0)
+    _, status, usage = os.wait4(child, 0)
+    if status:
+        raise SystemExit(f"the overlay failed: {status}")
+    return int(usage.ru_maxrss) * 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--gigabytes", type=float, default=8)
+    parser.add_argument("--rounds", type=int, default=2)
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder
+    folder.mkdir(parents=True)
+    source = make_pack(folder / "source", int(arguments.gigabytes * 1e9), 1, layers=range(FILES))
+    swapped = range(3, 3 + REWRITTEN)
+    donor = make_pack(folder / "donor", int(arguments.gigabytes * 1e9), 2, layers=swapped)
+    recipe = Overlay.model_validate(
+        {
+            "what": "layer",
+            "donor": {"pack": str(donor)},
+            "layers": {f"model.layers.{layer}": f"model.layers.{layer}" for layer in swapped},
+            "experts": "mlp.experts",
+            "fused": [["gate_proj", "up_proj"]],
+        }
+    )
+    copies, hashes, overlays, peaks = [], [], [], []
+    for _ in range(arguments.rounds):
+        copies.append(timed(lambda: subprocess.run(["cp", "-r", source, folder / "copy"], check=True)))
+        hashes.append(timed(lambda: [sha256_of(file) for file in sorted(source.glob("*.safetensors"))]))
+        shutil.rmtree(folder / "copy")
+        overlays.append(timed(lambda: peaks.append(overlay_once(folder, recipe))))
+    bare = statistics.median(copies) + statistics.median(hashes)
+    figures = {
+        "bytes": sum(file.stat().st_size for file in source.glob("*.safetensors")),
+        "copy_seconds": [round(one, 2) for one in copies],
+        "hash_seconds": [round(one, 2) for one in hashes],
+        "overlay_seconds": [round(one, 2) for one in overlays],
+        "ratio": round(statistics.median(overlays) / bare, 3),
+        "line": LINE,
+        "peak_bytes": max(peaks),
+        "peak_line": PEAK,
+        "own_peak_before": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+    print(json.dumps(figures, indent=1))
+    shutil.rmtree(folder)
+    sys.exit(figures["ratio"] > LINE or max(peaks) > PEAK)
+
+
+if __name__ == "__main__":
+    main()

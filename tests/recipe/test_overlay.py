@@ -1,0 +1,431 @@
+"""Overlays on small packs: what goes, what comes, what stays, and every planted fault that verification must find."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from carve_kernels.exl3.codebook import Codebook
+from safetensors.numpy import load_file, save_file
+
+from recipe import overlay
+from recipe.mini.donors import float8_experts
+from recipe.pack import INDEX, PackError, read_pack
+from recipe.product import Job
+from runner.errors import InputError, StateError
+from runner.model.order.overlay import Generated, Overlay, PackSource
+from runner.model.product import PROVENANCE, Product
+from tests.recipe.overlays import SWAPPED, contents, donor_pack, job_of, recipe_of, source_pack
+
+REWRITTEN, UNCHANGED = "model-00003-of-00004.safetensors", "model-00002-of-00004.safetensors"
+
+
+@pytest.fixture(scope="module")
+def packs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("packs")
+    return source_pack(folder / "source"), donor_pack(folder / "donor")
+
+
+@pytest.fixture(scope="module")
+def finished(packs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Product]:
+    source, donor = packs
+    job = job_of(tmp_path_factory.mktemp("finished"), source, recipe_of(donor))
+    return job, overlay.make(job)
+
+
+def test_experts_are_the_donors_and_everything_else_is_as_it_was(
+    packs: tuple[Path, Path], finished: tuple[Job, Product]
+) -> None:
+    source, donor = packs
+    job, product = finished
+    mine, before, theirs = (load_all(folder) for folder in (Path(product.folder), source, donor))
+    assert mine.keys() == before.keys()
+    for name, array in mine.items():
+        origin = theirs if name.startswith(SWAPPED) else before
+        assert array.dtype == origin[name].dtype and np.array_equal(array, origin[name])
+    made = read_pack(job.product)
+    assert {made.modules[f"{SWAPPED}.0.{part}"].bits for part in ("gate_proj", "up_proj", "down_proj")} == {2}
+    index = json.loads((job.product / INDEX).read_text())
+    assert index["metadata"]["total_size"] == sum(array.nbytes for array in mine.values())
+    small = {name for name in contents(source) if not name.endswith(".safetensors")} - {"config.json", INDEX}
+    assert {name: contents(job.product)[name] for name in small} == {name: contents(source)[name] for name in small}
+    assert not any(path.is_symlink() for path in job.product.rglob("*"))
+    assert not any(path.name.startswith(".") for path in job.product.iterdir())
+
+
+def load_all(folder: Path) -> dict[str, np.ndarray]:
+    return {name: array for file in sorted(folder.glob("*.safetensors")) for name, array in load_file(file).items()}
+
+
+def test_FL_39_the_configuration_says_what_the_headers_say(finished: tuple[Job, Product]) -> None:
+    block = json.loads((finished[0].product / "config.json").read_text())["quantization_config"]
+    assert block["tensor_storage"][f"{SWAPPED}.0.gate_proj"]["bits_per_weight"] == 2
+    modules = read_pack(finished[0].product).modules.values()
+    assert block["bits"] == round(sum(m.bits * m.weights for m in modules) / sum(m.weights for m in modules), 4)
+
+
+def test_a_finished_overlay_verifies_and_is_found_again(finished: tuple[Job, Product]) -> None:
+    job, product = finished
+    verified = overlay.verify(job, product)
+    assert verified.faults == ()
+    assert verified.digests == product.digests
+    before = contents(job.product)
+    assert overlay.make(job) == product
+    assert contents(job.product) == before
+
+
+def test_provenance_names_every_byte_that_came(packs: tuple[Path, Path], finished: tuple[Job, Product]) -> None:
+    told = json.loads((finished[0].product / PROVENANCE).read_text())
+    assert len(told["tensors"]) == 2 * 3 * 4
+    for one in told["tensors"]:
+        start, stop = one["donor_bytes"]
+        theirs = (packs[1] / one["donor_file"]).read_bytes()[start:stop]
+        at, end = one["bytes"]
+        assert (finished[0].product / one["file"]).read_bytes()[at:end] == theirs
+    assert told["bytes"]["difference"] == told["bytes"]["in"] - told["bytes"]["out"]
+    assert str(finished[0].product) not in json.dumps(told)
+
+
+def test_the_estimate_knows_counts_and_writes_nothing(packs: tuple[Path, Path], tmp_path: Path) -> None:
+    job = job_of(tmp_path / "not" / "there", packs[0], recipe_of(packs[1]))
+    counts = overlay.estimate(job).counts
+    assert counts["tensors out"] == counts["tensors in"] == "24"
+    assert counts["files rewritten"] == REWRITTEN
+    assert list(tmp_path.iterdir()) == []
+    afar = PackSource(repository="lna/donor", revision="0" * 40)
+    told = overlay.estimate(replace(job, recipe=recipe_of(packs[1]).model_copy(update={"donor": afar}))).counts
+    assert told["tensors out"] == "24" and "known once" in told["bytes in"]
+
+
+def damage_byte(file: Path, at: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[at] ^= 1
+    file.write_bytes(content)
+
+
+def flip(name: str, folder: Path) -> None:
+    entry = read_pack(folder).tensors[name]
+    damage_byte(entry.file, entry.stop - 1)
+
+
+def edit(file: Path, change: Callable[[Any], object]) -> None:
+    value = json.loads(file.read_text())
+    change(value)
+    file.write_text(json.dumps(value, indent=1))
+
+
+def keep_everything(folder: Path, source: Path) -> None:
+    """What the campaign's tool did: the old file stayed, and the index with it."""
+    for name in (REWRITTEN, INDEX, "config.json"):
+        shutil.copyfile(source / name, folder / name)
+
+
+FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+    "nothing was replaced": (keep_everything, "is not the donor's"),
+    "a kept tensor": (lambda p, _: flip("model.layers.1.mlp.gate.weight", p), "gate.weight should be unchanged"),
+    "an unchanged file": (lambda p, _: damage_byte(p / UNCHANGED, -1), f"{UNCHANGED} should be unchanged"),
+    "a donor's tensor": (lambda p, _: flip(f"{SWAPPED}.1.up_proj.trellis", p), "is not the donor's"),
+    "a small file": (lambda p, _: (p / "tokenizer.json").write_text("{}"), "tokenizer.json should be unchanged"),
+    "a forgotten small file": (lambda p, _: (p / "tokenizer_config.json").unlink(), "tokenizer_config.json"),
+    "a stranger": (lambda p, _: (p / "notes.txt").write_text("?"), "notes.txt belongs to nothing"),
+    "configuration": (
+        lambda p, _: edit(p / "config.json", lambda c: c.update(hidden_act="gelu")),
+        "config.json is not",
+    ),
+    "index": (
+        lambda p, _: edit(p / INDEX, lambda i: i["weight_map"].pop(f"{SWAPPED}.0.up_proj.svh")),
+        "index and headers",
+    ),
+    "provenance of another tensor": (
+        lambda p, _: edit(p / PROVENANCE, lambda told: told["tensors"].pop()),
+        "the provenance speaks of other tensors",
+    ),
+    "provenance of another place": (
+        lambda p, _: edit(p / PROVENANCE, lambda told: told["tensors"][0].update(bytes=[0, 1])),
+        "is not where or what the provenance says",
+    ),
+    "provenance of another source": (
+        lambda p, _: edit(p / PROVENANCE, lambda told: told["source"].update(payload_digest="0" * 64)),
+        "the source is not what the provenance says",
+    ),
+    "provenance of another donor": (
+        lambda p, _: edit(p / PROVENANCE, lambda told: told["donor"].update(header_digest="0" * 64)),
+        "the donor is not what the provenance says",
+    ),
+    "provenance of another file": (
+        lambda p, _: edit(p / PROVENANCE, lambda told: told["files"][UNCHANGED].update(digest="0" * 64)),
+        f"{UNCHANGED} is not what the provenance says",
+    ),
+    "no provenance": (lambda p, _: (p / PROVENANCE).unlink(), "provenance.json is missing"),
+    "a link out": (lambda p, s: (p / "extra").symlink_to(s / "config.json"), "link leads out"),
+    "a tensor too many": (lambda p, _: add_tensor(p), "stranger belongs to nothing"),
+}
+
+
+def add_tensor(folder: Path) -> None:
+    tensors = load_file(folder / REWRITTEN) | {"stranger": np.ones(4, np.float16)}
+    save_file(tensors, folder / REWRITTEN)
+    edit(folder / INDEX, lambda index: index["weight_map"].update(stranger=REWRITTEN))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_verification_finds_a_planted_fault(
+    name: str, packs: tuple[Path, Path], finished: tuple[Job, Product], tmp_path: Path
+) -> None:
+    damage, words = FAULTS[name]
+    folder = Path(shutil.copytree(finished[1].folder, tmp_path / "product"))
+    damage(folder, packs[0])
+    product = finished[1].model_copy(update={"folder": str(folder)})
+    verified = overlay.verify(replace(finished[0], product=folder), product)
+    assert any(words in fault for fault in verified.faults), verified.faults
+    if name not in ("a small file", "a forgotten small file", "a stranger", "configuration", "index", "a link out"):
+        assert verified.digests != product.digests
+
+
+def draft_packs(folder: Path) -> tuple[Path, Path]:
+    """A source whose draft experts are float8, and a donor that has them in EXL3 at other layer numbers."""
+    whole = source_pack(folder / "whole", layers=2, draft_layers=1)
+    float8_experts(whole, folder / "source", Generated(tool="float8-experts", layers=(2,)))
+    return folder / "source", donor_pack(folder / "donor")
+
+
+DRAFT = {"what": "mtp", "layers": {"model.layers.1": "model.layers.2"}}
+
+
+def test_draft_experts_of_another_format_are_replaced(tmp_path: Path) -> None:
+    source, donor = draft_packs(tmp_path)
+    job = job_of(tmp_path, source, recipe_of(donor, **DRAFT))
+    product = overlay.make(job)
+    assert overlay.verify(job, product).faults == ()
+    made, theirs = read_pack(job.product), read_pack(donor)
+    mine = {name: entry for name, entry in made.tensors.items() if name.startswith("model.layers.2.mlp.experts.")}
+    assert {name.rpartition(".")[2] for name in mine} == {"trellis", "suh", "svh", "mcg"}
+    for name, entry in mine.items():
+        other = theirs.tensors[name.replace("layers.2", "layers.1")]
+        assert np.array_equal(entry.read(), other.read())
+    assert int(product.summary["bytes out"]) > int(product.summary["bytes in"])
+
+
+def test_FL_38_names_that_should_be_gone_are_found(tmp_path: Path) -> None:
+    source, donor = draft_packs(tmp_path)
+    job = job_of(tmp_path, source, recipe_of(donor, **DRAFT))
+    product = overlay.make(job)
+    file = next(iter(json.loads((job.product / PROVENANCE).read_text())["dropped"]))["file"]
+    made = read_pack(job.product)
+    stale = {"model.layers.2.mlp.experts.0.up_proj.weight": np.ones((128, 128), np.uint8)}
+    save_file(load_file(job.product / file) | stale, job.product / file)
+    edit(job.product / INDEX, lambda index: index["weight_map"].update(dict.fromkeys(stale, file)))
+    assert made.tensors.keys().isdisjoint(stale)
+    faults = overlay.verify(job, product).faults
+    assert f"{next(iter(stale))} should have been dropped" in faults
+    assert any("bytes, planned was" in fault for fault in faults)
+
+
+def test_FL_44_a_scalar_marker_of_the_donor_becomes_a_vector(tmp_path: Path) -> None:
+    source, donor = source_pack(tmp_path / "source"), donor_pack(tmp_path / "donor")
+    tensors = load_file(donor / REWRITTEN)
+    scalars = {name: array.reshape(()) if name.endswith(".mcg") else array for name, array in tensors.items()}
+    save_file(scalars, donor / REWRITTEN)
+    job = job_of(tmp_path, source, recipe_of(donor))
+    product = overlay.make(job)
+    assert overlay.verify(job, product).faults == ()
+    assert read_pack(job.product).tensors[f"{SWAPPED}.0.up_proj.mcg"].shape == (1,)
+    told = json.loads((job.product / PROVENANCE).read_text())["tensors"]
+    marker = next(one for one in told if one["name"].endswith(".mcg"))
+    assert (marker["donor_shape"], marker["shape"]) == ([], [1])
+
+
+def renamed_donor(folder: Path) -> Path:
+    """A donor that calls everything otherwise, as other families of models do."""
+    donor = donor_pack(folder)
+    words = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2", "mlp": "ffn", "model": "language_model"}
+
+    def other(name: str) -> str:
+        return ".".join(words.get(part, part) for part in name.split("."))
+
+    for file in donor.glob("*.safetensors"):
+        save_file({other(name): array for name, array in load_file(file).items()}, file)
+    edit(donor / INDEX, lambda i: i.update(weight_map={other(name): file for name, file in i["weight_map"].items()}))
+    edit(donor / "config.json", lambda c: c.pop("quantization_config"))
+    return donor
+
+
+NAMES = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj", "ffn": "mlp"}
+
+
+def test_a_donor_may_use_other_names(packs: tuple[Path, Path], finished: tuple[Job, Product], tmp_path: Path) -> None:
+    donor = renamed_donor(tmp_path / "donor")
+    words = {"layers": {"language_model.layers.1": "model.layers.1"}, "names": NAMES}
+    job = job_of(tmp_path, packs[0], recipe_of(donor, **words))
+    product = overlay.make(job)
+    assert product.digests["payload"] == finished[1].digests["payload"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"layers": {"model.layers.7": "model.layers.1"}}, "do not have the same experts"),
+        ({"layers": {"model.layers.1": "model.layers.7"}}, "no such experts"),
+        ({"experts": "mlp.no_experts"}, "no such experts"),
+        ({"names": {"up_proj": "w3"}}, "do not have the same experts"),
+        ({"names": {"up_proj": "gate_proj"}}, "two tensors of the donor get one name"),
+        ({"fused": [["gate_proj", "side_proj"]]}, "lacks a projection"),
+        ({"configuration": {"remove": ["not.there"]}}, "leads nowhere"),
+        ({"configuration": {"remove": ["not_there"]}}, "removes what is not there"),
+        ({"configuration": {"set": {"hidden_act.deep": 1}}}, "leads nowhere"),
+    ],
+    ids=str,
+)
+def test_an_order_that_does_not_fit_is_refused_before_a_byte(
+    changes: dict[str, Any], words: str, packs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    job = job_of(tmp_path, packs[0], recipe_of(packs[1], **changes))
+    with pytest.raises(InputError, match=words):
+        overlay.make(job)
+    assert not job.product.exists()
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ({"experts": 3}, "do not have the same experts"),
+        ({"intermediate": 256}, "another size"),
+        ({"expert_bits": ((2, 3),)}, "differ in bits"),
+    ],
+    ids=str,
+)
+def test_a_donor_that_does_not_fit_is_refused(
+    shape: dict[str, Any], words: str, packs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    donor = donor_pack(tmp_path / "donor", **shape)
+    fused = {"fused": [["gate_proj", "up_proj", "down_proj"]]}
+    with pytest.raises(InputError, match=words):
+        overlay.make(job_of(tmp_path, packs[0], recipe_of(donor, **fused)))
+
+
+def test_a_donor_of_another_format_or_codebook_is_refused(tmp_path: Path) -> None:
+    source, plain = source_pack(tmp_path / "source"), donor_pack(tmp_path / "plain")
+    float8_experts(plain, tmp_path / "float8", Generated(tool="float8-experts", layers=(1,)))
+    with pytest.raises(InputError, match="not EXL3"):
+        overlay.make(job_of(tmp_path, source, recipe_of(tmp_path / "float8")))
+    other = donor_pack(tmp_path / "other", book=Codebook.MUL1)
+    job = job_of(tmp_path, source, recipe_of(other))
+    overlay.make(job)
+    assert read_pack(job.product).modules[f"{SWAPPED}.0.up_proj"].codebook is Codebook.MUL1
+
+
+def test_configuration_edits_are_data(packs: tuple[Path, Path], tmp_path: Path) -> None:
+    edits = {"set": {"rope_parameters.rope_theta": 10000, "note": "two bits"}, "remove": ["topk_group"]}
+    job = job_of(tmp_path, packs[0], recipe_of(packs[1], configuration=edits))
+    overlay.make(job)
+    config = json.loads((job.product / "config.json").read_text())
+    assert (config["rope_parameters"]["rope_theta"], config["note"]) == (10000, "two bits")
+    assert "topk_group" not in config
+
+
+def test_a_block_with_stored_tensors_is_kept_true(packs: tuple[Path, Path], tmp_path: Path) -> None:
+    source = Path(shutil.copytree(packs[0], tmp_path / "source"))
+    pack = read_pack(source)
+    storage = {
+        name: {"stored_tensors": {f"{name}.trellis": {"shape": list(pack.tensors[f"{name}.trellis"].shape)}}}
+        | {"quant_format": "exl3", "bits_per_weight": module.bits}
+        for name, module in pack.modules.items()
+    }
+    (source / "quantization_config.json").write_text(json.dumps({"tensor_storage": storage}))
+    job = job_of(tmp_path, source, recipe_of(packs[1]))
+    overlay.make(job)
+    told = json.loads((job.product / "quantization_config.json").read_text())["tensor_storage"][f"{SWAPPED}.0.up_proj"]
+    assert told["stored_tensors"][f"{SWAPPED}.0.up_proj.trellis"]["shape"] == [8, 8, 32]
+    assert told["bits_per_weight"] == 2
+
+
+def test_unchanged_files_are_linked_only_inside_a_store(packs: tuple[Path, Path], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    source = Path(shutil.copytree(packs[0], store / "source"))
+    words = {"unchanged": "link", "store": str(store)}
+    job = job_of(tmp_path, source, recipe_of(packs[1], **words), product=store / "product")
+    product = overlay.make(job)
+    assert (store / "product" / UNCHANGED).samefile(source / UNCHANGED)
+    assert not (store / "product" / REWRITTEN).samefile(source / REWRITTEN)
+    assert not any(path.is_symlink() for path in job.product.rglob("*"))
+    assert overlay.verify(job, product).faults == ()
+    outside = job_of(tmp_path, source, recipe_of(packs[1], **words), product=tmp_path / "product")
+    with pytest.raises(StateError, match="outside the pack store"):
+        overlay.make(outside)
+    with pytest.raises(ValueError, match="name one, or copy"):
+        recipe_of(packs[1], unchanged="link")
+
+
+def test_reflinks_are_made_or_refused(packs: tuple[Path, Path], tmp_path: Path) -> None:
+    job = job_of(tmp_path, packs[0], recipe_of(packs[1], unchanged="reflink"))
+    try:
+        product = overlay.make(job)
+    except StateError as error:
+        assert "reflinks" in error.what
+        assert not job.product.exists()
+    else:
+        assert overlay.verify(job, product).faults == ()
+
+
+def test_FL_46_a_source_with_links_out_is_refused(packs: tuple[Path, Path], tmp_path: Path) -> None:
+    source = Path(shutil.copytree(packs[0], tmp_path / "source"))
+    (source / UNCHANGED).unlink()
+    (source / UNCHANGED).symlink_to(packs[0] / UNCHANGED)
+    with pytest.raises(PackError, match="link leads out"):
+        overlay.make(job_of(tmp_path, source, recipe_of(packs[1])))
+
+
+def test_a_source_that_changes_under_the_work_is_refused(packs: tuple[Path, Path], tmp_path: Path) -> None:
+    source = Path(shutil.copytree(packs[0], tmp_path / "source"))
+
+    def meddle(what: str) -> None:
+        if what.startswith("read the source again"):
+            damage_byte(source / UNCHANGED, -1)
+
+    job = replace(job_of(tmp_path, source, recipe_of(packs[1])), note=meddle)
+    with pytest.raises(StateError, match=f"before and after.*\n.*{UNCHANGED}"):
+        overlay.make(job)
+    assert not job.product.exists()
+
+
+def test_a_taken_name_and_other_work_are_refused(packs: tuple[Path, Path], tmp_path: Path) -> None:
+    source = Path(shutil.copytree(packs[0], tmp_path / "source"))
+    job = job_of(tmp_path, source, recipe_of(packs[1]))
+    job.product.mkdir()
+    (job.product / "model.safetensors").write_text("somebody's")
+    with pytest.raises(StateError, match="exists already"):
+        overlay.make(job)
+    shutil.rmtree(job.product)
+
+    def stop(what: str) -> None:
+        raise KeyboardInterrupt(what)
+
+    with pytest.raises(KeyboardInterrupt):
+        overlay.make(replace(job, note=stop))
+    os.utime(source / UNCHANGED)
+    with pytest.raises(StateError, match="another source"):
+        overlay.make(job)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ({"donor": {}}, "found none"),
+        ({"donor": {"pack": "a", "repository": "b/c", "revision": "0" * 40}}, "exactly one"),
+        ({"donor": {"repository": "b/c"}}, "needs its revision"),
+        ({"donor": {"repository": "b/c", "revision": "0" * 8}}, "whole commit"),
+        ({"layers": {}}, "replaces nothing"),
+        ({"layers": {"a.1": "b.1", "a.2": "b.1"}}, "would replace one layer"),
+    ],
+    ids=str,
+)
+def test_an_order_says_what_it_means(words: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Overlay.model_validate(recipe_of(Path("donor")).model_dump() | words)
