@@ -90,7 +90,7 @@ def _tool() -> str:
 
 
 def _options(reach: Reach) -> list[str]:
-    visible = [*_python(), *(source_root() / name for name in _CODE), *reach.reads]
+    visible = [*python_folders(), *(source_root() / name for name in _CODE), *reach.reads]
     written = [*map(str, reach.writes), *((TEMPORARY,) if reach.temporary else ())]
     return [
         *_PROCESSES,
@@ -117,7 +117,7 @@ def _system(path: Path) -> list[str]:
     return ["--ro-bind-try", str(path), str(path)]
 
 
-def _python() -> Iterator[Path]:
+def python_folders() -> Iterator[Path]:
     """This interpreter and where it imports packages from; never a folder it was merely started in."""
     yield from dict.fromkeys((Path(sys.base_prefix).resolve(), Path(sys.prefix).resolve()))
     for entry in sys.path:
@@ -133,4 +133,4 @@ def _hidden(visible: Iterable[Path]) -> Iterator[Path]:
             yield path
 
 
-__all__ = ["TEMPORARY", "Reach", "available", "confined", "devices"]
+__all__ = ["TEMPORARY", "Reach", "available", "confined", "devices", "python_folders"]
