@@ -18,9 +18,10 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Make a workspace: orders, canon and reports."""
-    from runner.workspace import make_workspace
+    from runner.workspace import make_workspace, write_schema
 
     made = make_workspace(folder)
+    write_schema(made)
     answer({"workspace": str(made)}, f"workspace {made}", as_json=as_json)
 
 
