@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from runner import many
-from runner.attest import dsse
+from runner.attest import dsse, statement
 from runner.attest.keys import PrivateKey
-from runner.attest.statement import Signed, open_envelope, read, sign
+from runner.attest.statement import Signed, open_envelope, sign
 from runner.attest.trust import Trust
 from runner.digest import sha256_bytes, sha256_json
 from runner.errors import InputError, TrustError
@@ -115,7 +115,7 @@ class Ledger:
         data = (self.workspace / entry.where).read_bytes()
         if sha256_bytes(data) != entry.digest:
             raise TrustError("a report has changed", where=entry.where, expected=entry.digest, found=sha256_bytes(data))
-        report = read(dsse.parse(data, entry.where).payload, entry.where).predicate
+        report = statement.read(dsse.parse(data, entry.where).payload, entry.where)[0].predicate
         assert isinstance(report, ReportPredicate), "the ledger opened this very file as a report"
         return unpack(report.record, entry.where)[0]
 
@@ -179,13 +179,18 @@ def load(workspace: Path, trust: Trust) -> Ledger:
 
 
 def _open(workspace: Path, trust: Trust, file: tuple[Path, bool]) -> tuple[str, Signed | Outsider]:
-    """One signed file by its digest. Of a report all but the packed record is kept: see :meth:`Ledger.measured`."""
+    """One file of :func:`load`, without what many would be too much to hold: ``raw``, and a report's packed record.
+
+    See :meth:`Ledger.measured`.
+    """
     path, named = file
     digest, entry = read_entry(path, workspace, trust, named=named)
-    if isinstance(entry, Signed) and isinstance(entry.predicate, ReportPredicate):
-        bare = entry.predicate.record.model_copy(update={"data": ""})
-        entry = replace(entry, predicate=entry.predicate.model_copy(update={"record": bare}))
-    return digest, entry
+    if isinstance(entry, Outsider):
+        return digest, entry
+    predicate = entry.predicate
+    if isinstance(predicate, ReportPredicate):
+        predicate = predicate.model_copy(update={"record": predicate.record.model_copy(update={"data": ""})})
+    return digest, replace(entry, predicate=predicate, raw={})
 
 
 def find_report(workspace: Path, run: str) -> Path:

@@ -31,6 +31,11 @@ WIDE = 65
 """Stands for every launch of more than 64 rows."""
 
 
+def desk_builds(variant: str) -> tuple[str, ...]:
+    """Libraries that a GPU desk needs for ``variant``: itself, wrong on purpose, without decoding; the desk's own."""
+    return (variant, f"{variant}-watermark", f"{variant}-null-decode", "ceilings", "planted")
+
+
 @dataclass(frozen=True)
 class Layout:
     """One order on one seat, as far as windows need to know."""
@@ -78,6 +83,8 @@ class Layout:
             role, libraries, strict = "incumbent-only", (), 0
         elif name == DESK:
             role, strict = "desk", 0
+            if self.manifest.adapter == "desk" and self.candidate:
+                libraries = desk_builds(self.candidate.variant)
         elif name == CANDIDATE_ONLY:
             role = "candidate-only"
         elif name == FORCING:

@@ -58,6 +58,8 @@ class Signed:
     digest: str
     """SHA-256 of the envelope's bytes: its name in the ledger."""
     predicate: Predicate
+    raw: dict[str, JsonValue]
+    """The predicate as it was signed; digests are taken of this, never of a record written again."""
     subjects: dict[str, str]
     """Subject name to SHA-256."""
     signers: tuple[Signer, ...]
@@ -117,8 +119,11 @@ def sign(predicate: Predicate, digests: dict[str, str], *keys: SigningKey) -> by
     return dsse.sign(write(predicate, digests), *keys)
 
 
-def read(payload: bytes, where: str) -> Statement[Predicate]:
-    """A payload whose signature holds. Raises TrustError for anything that :func:`write` would not write."""
+def read(payload: bytes, where: str) -> tuple[Statement[Predicate], dict[str, JsonValue]]:
+    """A payload whose signature holds, and its predicate as it was signed.
+
+    Raises TrustError for anything that :func:`write` would not write.
+    """
     value = parse_canonical(payload, where)
     kind = value.get("predicateType") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind not in _STATEMENTS:
@@ -136,7 +141,8 @@ def read(payload: bytes, where: str) -> Statement[Predicate]:
         raise TrustError(
             "the statement has not the fields it must have", where=where, found=first_fault(error)
         ) from error
-    return statement
+    assert isinstance(value, dict) and isinstance(value["predicate"], dict), "the validator has just accepted an object"
+    return statement, value["predicate"]
 
 
 def open_signed(data: bytes, trust: Trust, where: str) -> Signed:
@@ -146,7 +152,7 @@ def open_signed(data: bytes, trust: Trust, where: str) -> Signed:
 
 def open_envelope(envelope: dsse.Envelope, trust: Trust, where: str) -> Signed:
     """As :func:`open_signed`, for an envelope that was taken apart already."""
-    statement = read(dsse.verify(envelope, trust.key, where), where)
+    statement, raw = read(dsse.verify(envelope, trust.key, where), where)
     predicate = statement.predicate
     at = moment(predicate.created_at, where)
     roles = (ROLE_OF[type(predicate)],)
@@ -156,7 +162,7 @@ def open_envelope(envelope: dsse.Envelope, trust: Trust, where: str) -> Signed:
     named = {each.name: each.digest.sha256 for each in statement.subject}
     if len(named) != len(statement.subject) or list(named) != sorted(named):
         raise TrustError("subjects out of order or named twice", where=where, found=", ".join(named))
-    return Signed(envelope.digest, predicate, named, signers, where)
+    return Signed(envelope.digest, predicate, raw, named, signers, where)
 
 
 __all__ = [

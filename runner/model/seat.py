@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from runner.model.base import DecimalText, Record, Slug
-from runner.model.scalars import Free, PinOrUnknown, Whole
+from runner.model.scalars import Flag, Free, PinOrUnknown, Whole
 
 
 class Noise(Record):
@@ -74,6 +74,8 @@ class SeatManifest(Record):
     """Engine arguments, also the source of the requested = resolved comparison."""
     environment: dict[str, str]
     """The engine's whole environment apart from PATH, HOME, TMPDIR and the witness's own variables."""
+    away: Flag = False
+    """On another machine, which has no keys: ``execute`` leaves a job for it, ``seal`` takes what it measured."""
     request_options: dict[str, Free] = {}
     """Merged into every request, for example ``chat_template_kwargs``."""
     boot_seconds: Whole

@@ -34,6 +34,35 @@ def parity(context: WindowContext) -> Evidence:
     return _record(context, collect, calls=(call,))
 
 
+def kernel_speed(context: WindowContext) -> Evidence:
+    """Arguments ``variant``, ``version`` (of the incumbent library), ``bits``, ``rows``, ``cold`` and ``warm``."""
+    return _job(context, "kernel-speed")
+
+
+def pressure(context: WindowContext) -> Evidence:
+    """Arguments ``variant``, ``bits``, ``rows`` and ``replays``."""
+    return _job(context, "pressure")
+
+
+def sanitizer(context: WindowContext) -> Evidence:
+    """Argument ``variant``."""
+    return _job(context, "sanitizer")
+
+
+def _job(context: WindowContext, method: str) -> Evidence:
+    """The desk's answer to one job, whose material comes from a seed drawn for the run. SeatError where it has none."""
+    arguments = {**context.window.arguments, "seed": context.draw.integer(f"{context.window.id}/seed", 1 << 31)}
+    call = Call(method=method, arguments=arguments, results=(), at_ns=time.monotonic_ns())
+
+    def collect() -> dict[str, JsonValue]:
+        (answer,) = context.boot.call(method, arguments)
+        if not isinstance(answer, dict):
+            raise SeatError("the desk's job gave no facts", where=context.boot.record.id, found=str(answer)[:200])
+        return answer
+
+    return _record(context, collect, calls=(call,))
+
+
 def pack(context: WindowContext) -> Evidence:
     """Digests, closure and census of the pack: the seat's own, or a recipe's product."""
 

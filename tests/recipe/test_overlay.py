@@ -16,8 +16,9 @@ from carve_kernels.exl3.codebook import Codebook
 from safetensors.numpy import load_file, save_file
 
 from recipe import overlay
+from recipe.headers import PackError
 from recipe.mini.donors import float8_experts
-from recipe.pack import INDEX, PackError, read_pack
+from recipe.pack import INDEX, read_pack
 from recipe.product import Job
 from runner.errors import InputError, StateError
 from runner.model.order.overlay import Generated, Overlay, PackSource

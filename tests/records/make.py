@@ -34,7 +34,7 @@ from runner.workflow import execute
 from runner.workspace import make_workspace
 from tests.runner.flow_orders import QUALITY, gate_order, kernel_order, write_order
 
-GOLDEN = "golden"
+GOLDEN = "demo-golden"
 
 
 def orders(folder: Path) -> dict[str, Path]:

@@ -64,6 +64,7 @@ def test_what_is_signed_is_read_back(predicate: Predicate, key: PrivateKey) -> N
     signed = statement.open_signed(data, TRUST, "x")
     assert signed.predicate == predicate
     assert list(signed.subjects) == ["a", "b"]
+    assert signed.raw == predicate.model_dump(mode="json")
     assert signed.signers[0].key == key.public
 
 
