@@ -4,6 +4,16 @@
 
 namespace carve {
 
+// The scales of an expert's activation and of its column blocks, on their way to the second-level cache before the wait.
+__device__ __forceinline__ void prefetch_scales(const Problem& problem, int expert, int from, int to) {
+  const int lines = problem.intermediate / 64, thread = threadIdx.x;
+  if (thread < 2 * (to - from)) prefetch(entry_of(problem.matrices[2].svh, expert) + (from * 2 + thread) * 64);
+  for (int line = thread; line < 3 * lines; line += threads) {
+    const Table table = line < lines ? problem.matrices[0].svh : line < 2 * lines ? problem.matrices[1].svh : problem.matrices[2].suh;
+    prefetch(entry_of(table, expert) + line % lines * 64);
+  }
+}
+
 // Waits until the partial sums of an expert are in scratch; by one block, whose barrier after it spreads the news.
 __device__ void wait_for_gate_up(const Problem& problem, const Shared& shared, int rank) {
   const int quads = problem.hidden / 64, slices = problem.intermediate / 128, total = shared.routes.ranks * slices * quads;
@@ -126,7 +136,7 @@ __device__ __forceinline__ void down_blocks(const Problem& problem, const Shared
 #pragma unroll
   for (int group = 0; group < GROUPS; group++)
     operand[group] = fragments + max(min(group * 8 + group_lane, count - 1), 0) * fragment_bytes + t * 16;
-  const int at_once = sums_rows / max(count, 1);
+  const int at_once = sums_rows<GROUPS> / max(count, 1);
 #pragma unroll 1
   for (int first = begin; first < end; first += at_once) {
     const int now = min(at_once, end - first), tasks = now * count;
@@ -142,7 +152,7 @@ __device__ __forceinline__ void down_blocks(const Problem& problem, const Shared
 #pragma unroll
           for (int i = 0; i < 4; i++) {
             const int row = group * 8 + 2 * t + (i & 1), column = (warp % 4 * tiles + tile) * 16 + (i >> 1) * 8 + group_lane;
-            if (row < count) sums_memory[(half * sums_rows + block * count + row) * sums_stride + column] = sums[tile][group][i];
+            if (row < count) sums_memory[(half * sums_rows<GROUPS> + block * count + row) * sums_stride + column] = sums[tile][group][i];
           }
     }
     __syncthreads();
@@ -153,7 +163,7 @@ __device__ __forceinline__ void down_blocks(const Problem& problem, const Shared
       float value[4] = {};
 #pragma unroll
       for (int part = 0; part < halves; part++) {
-        const float4 sum = *reinterpret_cast<const float4*>(sums_memory + (part * sums_rows + task) * sums_stride + lane * 4);
+        const float4 sum = *reinterpret_cast<const float4*>(sums_memory + (part * sums_rows<GROUPS> + task) * sums_stride + lane * 4);
         value[0] += sum.x, value[1] += sum.y, value[2] += sum.z, value[3] += sum.w;
       }
       rotate_and_scale(value, scale);
@@ -162,6 +172,13 @@ __device__ __forceinline__ void down_blocks(const Problem& problem, const Shared
     }
     __syncthreads();  // the sums are free again
   }
+}
+
+// Counts one more; whoever counts last sees what the others wrote before they counted.
+__device__ __forceinline__ uint32_t arrive(uint32_t* address) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(address) : "memory");
+  return before + 1;
 }
 
 // Tells that column blocks begin .. end of the chunk are in the results, and adds up the rows' blocks that are complete
@@ -182,15 +199,13 @@ __device__ void combine_complete(const Problem& problem, Shared& shared, int beg
     const bool mine = rank * blocks < end;
     if (mine) {
       const int row = nth_row(shared.routes.rows[rank], number % rows), at = row * blocks + from + number / rows;
-      __threadfence();
-      if (atomicAdd(problem.arrivals + at, 1u) + 1 == shared.routes.experts_of_row[row]) {
+      if (arrive(problem.arrivals + at) == shared.routes.experts_of_row[row]) {
         problem.arrivals[at] = 0;
         shared.complete[atomicAdd(&shared.complete_count, 1)] = at;
       }
     }
     number += threads;
     more = __syncthreads_or(mine);
-    __threadfence();
     for (int i = threadIdx.x / 32; i < shared.complete_count; i += warps)
       combine(problem, shared.routes, shared.complete[i] / blocks, shared.complete[i] % blocks);
     __syncthreads();
@@ -221,6 +236,8 @@ __device__ void down(const Problem& problem, Shared& shared, int chunk, uint32_t
     Ring<K, BOOK, DEPTH> ring(ring_base, walk.item_bytes / 4);
     walk.open(shared.routes, (end - begin) * quads, 0);
     ring.start(walk, shared.routes);
+    for (int rank = begin / blocks; rank * blocks < end; rank++)
+      prefetch_scales(problem, shared.routes.expert[rank], max(begin - rank * blocks, 0), min(end - rank * blocks, blocks));
     const auto count_of = [&](int rank) { return max(0, min(__popc(shared.routes.rows[rank]) - first_row, rows_at_once)); };
     for (int rank = begin / blocks; rank * blocks < end;) {
       // As many experts as have room for their activations; most often all of the chunk's.

@@ -18,10 +18,15 @@
 
 #if defined(CARVE_PAIRED)
 #define CARVE_NAME "lna2-paired"
-#elif defined(CARVE_NULL_DECODE)
-#define CARVE_NAME "lna2-null-decode"
 #else
 #define CARVE_NAME "lna2"
+#endif
+#if defined(CARVE_WATERMARK)
+#define CARVE_BUILD "-watermark"
+#elif defined(CARVE_NULL_DECODE)
+#define CARVE_BUILD "-null-decode"
+#else
+#define CARVE_BUILD ""
 #endif
 
 namespace carve {
@@ -54,8 +59,8 @@ __global__ void __launch_bounds__(threads, BITS ? blocks_per_sm : 1) routed_expe
   extern __shared__ __align__(128) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   float* sums = reinterpret_cast<float*>(memory + shared_bytes);
-  const uint32_t ring = shared_address(memory + shared_bytes + sums_bytes) + threadIdx.x / 32 * ring_bytes(BITS);
-  uint8_t* fragments = memory + shared_bytes + sums_bytes + warps * ring_bytes(BITS);
+  const uint32_t ring = shared_address(memory + shared_bytes + sums_bytes(MOST)) + threadIdx.x / 32 * ring_bytes(BITS);
+  uint8_t* fragments = memory + shared_bytes + sums_bytes(MOST) + warps * ring_bytes(BITS);
   MARK(0);
   unsigned long long number = 0;
   if (threadIdx.x == 0) number = atomicAdd(problem.ticket, 1ull);
@@ -146,11 +151,14 @@ int tuned(const char* name, int value, int most) {
   return value < most ? value : most;
 }
 
+// Groups of eight rows that an expert of a call may have: the kernel is made for them.
+int groups_of(int bits, int rows) { return bits == 0 || rows > 16 ? 4 : rows > 8 ? 2 : 1; }
+
 Configuration configure(const carve_cuda_device& device, int bits, int rows) {
-  const int fixed = shared_bytes + sums_bytes + warps * ring_bytes(bits), least = fixed + min_fragments * fragment_bytes;
+  const int fixed = shared_bytes + sums_bytes(groups_of(bits, rows)) + warps * ring_bytes(bits), least = fixed + min_fragments * fragment_bytes;
   int resident = bits ? tuned("CARVE_CUDA_BLOCKS", rows <= 2 ? 1 : blocks_per_sm, blocks_per_sm) : 1;
   while (resident > 1 && device.shared_per_processor / resident - device.shared_reserved < least) resident--;
-  const int waves = tuned("CARVE_CUDA_WAVES", 1, max_waves);
+  const int waves = tuned("CARVE_CUDA_WAVES", rows > 16 ? 2 : 1, max_waves);
   int available = device.shared_per_processor / resident - device.shared_reserved;
   if (available > device.shared_per_block) available = device.shared_per_block;
   Configuration found = {};
@@ -165,7 +173,8 @@ Configuration configure(const carve_cuda_device& device, int bits, int rows) {
 
 template <int BITS, Codebook BOOK>
 Kernel kernel_for(int rows) {
-  return rows <= 8 ? routed_experts<BITS, BOOK, 1> : rows <= 16 ? routed_experts<BITS, BOOK, 2> : routed_experts<BITS, BOOK, 4>;
+  const int groups = groups_of(BITS, rows);
+  return groups == 1 ? routed_experts<BITS, BOOK, 1> : groups == 2 ? routed_experts<BITS, BOOK, 2> : routed_experts<BITS, BOOK, 4>;
 }
 
 template <Codebook BOOK>
@@ -301,7 +310,7 @@ EXPORT const char* carve_cuda_describe(void) {
   static thread_local char text[1024];
   carve_cuda_device device;
   if (cudaError_t error = current_device(device)) return failed(error), "";
-  int used = snprintf(text, sizeof text, "{\"name\": \"%s\", \"processors\": %d, \"depth\": %d", CARVE_NAME, device.processors, CARVE_DEPTH);
+  int used = snprintf(text, sizeof text, "{\"name\": \"%s\", \"processors\": %d, \"depth\": %d", CARVE_NAME CARVE_BUILD, device.processors, CARVE_DEPTH);
   for (int bits : {2, 3, 0})
     for (int rows : {1, 4}) {
       const Configuration each = configure(device, bits, rows);

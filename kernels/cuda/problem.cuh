@@ -12,7 +12,7 @@
 #define CARVE_BLOCKS 2
 #endif
 #ifndef CARVE_DEPTH
-#define CARVE_DEPTH 4
+#define CARVE_DEPTH 3
 #endif
 
 // Phase clocks of every block's first two chunks, for the desk.
@@ -38,7 +38,8 @@ constexpr int halves = 2;                                // warps that share col
 constexpr int fragment_bytes = 576;                      // B fragments of a row's 128 inputs; 64 of it keep banks apart
 constexpr int min_fragments = 2 * CARVE_CUDA_MAX_ROWS;   // gate and up of one block of inputs for every row
 constexpr int max_segments = 16;
-constexpr int sums_rows = CARVE_CUDA_MAX_ROWS;           // of down's sums that shared memory holds at once
+template <int GROUPS>                                    // of down's sums that shared memory holds at once
+constexpr int sums_rows = GROUPS == 1 ? 16 : 8 * GROUPS;
 constexpr int sums_stride = 132;                         // floats of a row of 128 in shared memory
 constexpr int max_configurations = 32;
 
@@ -102,6 +103,8 @@ __device__ __forceinline__ void store_release(unsigned long long* address, unsig
 __device__ __forceinline__ const uint16_t* entry_of(Table table, int expert) {
   return reinterpret_cast<const uint16_t*>(__ldg(reinterpret_cast<const unsigned long long*>(table) + expert));
 }
+
+__device__ __forceinline__ void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
 // Four halves.
 __device__ __forceinline__ float4 floats(uint2 raw) {
@@ -265,7 +268,8 @@ struct Draw {
 
 __host__ __device__ constexpr int align_up(int bytes) { return (bytes + 127) / 128 * 128; }
 __host__ __device__ constexpr int depth_of(int bits) { return bits ? CARVE_DEPTH : 3; }
-constexpr int sums_bytes = align_up(halves * sums_rows * sums_stride * 4), shared_bytes = align_up(sizeof(Shared));
+__host__ __device__ constexpr int sums_bytes(int groups) { return align_up(halves * (groups == 4 ? 32 : 16) * sums_stride * 4); }
+constexpr int shared_bytes = align_up(sizeof(Shared));
 __host__ __device__ constexpr int ring_bytes(int bits) { return align_up(depth_of(bits) * ring_item_bytes(bits ? bits : 8, tiles)); }  // of a warp
 
 }  // namespace carve

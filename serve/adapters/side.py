@@ -32,9 +32,9 @@ def run_job(
 ) -> Any:
     """``python -P -m <module> REQUEST.json ANSWER.json``: write the request, wait, read the answer.
 
-    A ``sandboxed`` job sees, of what the user has, its own folder, built libraries and ``reads`` alone. ``passed_on`` is
-    added to the environment of every job. Raises SeatError with the job's last words when it fails, and when ``timeout``
-    seconds pass.
+    A ``sandboxed`` job sees, of what the user has, its own folder, built libraries and ``reads`` alone.
+    ``passed_on`` is added to the environment of every job.
+    Raises SeatError with the job's last words when it fails, and when ``timeout`` seconds pass.
     """
     folder = Path(tempfile.mkdtemp(prefix="carve-job-"))
     try:
