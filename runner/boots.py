@@ -1,4 +1,4 @@
-"""The record of a boot as it starts."""
+"""The record of a boot as it starts, and what label several boots have together."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from runner.clock import now
 from runner.model.boot import BootRecord, Label
+from runner.model.report import WEAKEST_FIRST
 
 
 def new_record(planned: str, *, label: Label, pid: int, **known: Any) -> BootRecord:
@@ -24,3 +25,9 @@ def new_record(planned: str, *, label: Label, pid: int, **known: Any) -> BootRec
     }
     named = {"id": f"{planned}-{secrets.token_hex(4)}", "planned": planned, "label": label, "pid": pid}
     return BootRecord.model_validate(blank | known | named)
+
+
+def label_of(boots: tuple[BootRecord, ...]) -> Label:
+    """The weakest label of the boots that said what they are; where none did, nothing was measured: ``simulated``."""
+    seen = {boot.label for boot in boots if boot.engine}
+    return next((label for label in WEAKEST_FIRST if label in seen), "simulated")

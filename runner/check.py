@@ -24,6 +24,7 @@ from runner.model.order import (
     Primary,
     RecipeOrder,
     RunnableOrder,
+    SurveyOrder,
     Target,
     WorkOrder,
     load_order,
@@ -31,6 +32,7 @@ from runner.model.order import (
 from runner.model.seat import SeatManifest
 from runner.plan_parameters import sealed_parameters
 from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY, NEEDS_PRODUCT
+from runner.probes import findings
 from runner.stats import supports
 from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
@@ -58,6 +60,16 @@ def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
     return tuple(sorted(placed, key=lambda one: (one.place.line, one.place.column)))
 
 
+def looked_at(path: Path) -> str:
+    """How many facts of an order without faults were derived again, in words; nothing where none has a probe."""
+    facts = load_order(path).order.facts
+    seen = [finding.agrees for finding in findings(facts)]
+    if not seen:
+        return ""
+    elsewhere = f", {seen.count(None)} not on this machine" if None in seen else ""
+    return f" ({seen.count(True)} of {len(facts)} facts derived again{elsewhere})"
+
+
 def _manifest(order: WorkOrder, seat: str) -> SeatManifest | None:
     """The seat of the order; None where its kind needs none and names none."""
     target: Target | None = getattr(order, "target", None)
@@ -75,9 +87,9 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
     return (
         *sound,
         *_target(order.target, manifest),
-        *(_primary(order, manifest) if isinstance(order, KernelOrder | GateOrder) else _product(order)),
+        *_kind(order, manifest),
         *_gates(order, manifest),
-        *_candidate(order),
+        *_candidate(order, manifest),
     )
 
 
@@ -141,6 +153,21 @@ def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:
         )
 
 
+def _kind(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
+    """What only this kind of order has to have."""
+    if isinstance(order, SurveyOrder):
+        return _survey(order)
+    return _product(order) if isinstance(order, RecipeOrder) else _primary(order, manifest)
+
+
+def _survey(order: SurveyOrder) -> Iterator[Fault]:
+    for index, request in enumerate(order.gates):
+        if request.name != "claims":
+            yield Fault(("gates", index, "name"), f"gate {request.name} needs a seat; a survey has gate claims alone")
+    if order.gates and not any(fact.probe for fact in order.facts if fact.status == "standing"):
+        yield Fault(("facts",), "no standing fact has a probe: there is nothing that gate claims could look at")
+
+
 def _product(order: RecipeOrder) -> Iterator[Fault]:
     if not order.recipe:
         yield Fault(("recipe",), "the order does not say what is to be made")
@@ -180,7 +207,7 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
                 yield Fault(place, f"{request.name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}")
 
 
-def _candidate(order: RunnableOrder) -> Iterator[Fault]:
+def _candidate(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
     if not isinstance(order, KernelOrder):
         return
     candidate = order.candidate
@@ -188,5 +215,7 @@ def _candidate(order: RunnableOrder) -> Iterator[Fault]:
         yield Fault(("candidate", "variant"), "the candidate is the incumbent")
     if not 1 <= candidate.min_rows <= candidate.max_rows:
         yield Fault(("candidate", "max_rows"), f"no rows between {candidate.min_rows} and {candidate.max_rows}")
-    if "engaged" not in {request.name for request in order.gates}:
-        yield Fault(("gates",), "gate engaged is missing: nothing would show that the candidate ran")
+    # On a desk every launch is the runner's own, and its outputs and the library's count are compared with it.
+    proof = "parity" if manifest.adapter == "desk" else "engaged"
+    if proof not in {request.name for request in order.gates}:
+        yield Fault(("gates",), f"gate {proof} is missing: nothing would show that the candidate ran")

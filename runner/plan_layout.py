@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from runner.model.base import Arm
-from runner.model.order import Candidate, GateRequest, Primary, Target
+from runner.model.order import Candidate, Fact, GateRequest, Primary, Target
 from runner.model.plan import BootRole, Expectation, PlannedBoot, PlannedWindow
 from runner.model.seat import SeatManifest
 
@@ -31,6 +31,11 @@ WIDE = 65
 """Stands for every launch of more than 64 rows."""
 
 
+def desk_builds(variant: str) -> tuple[str, ...]:
+    """Libraries that a GPU desk needs for ``variant``: itself, wrong on purpose, without decoding; the desk's own."""
+    return (variant, f"{variant}-watermark", f"{variant}-null-decode", "ceilings", "planted")
+
+
 @dataclass(frozen=True)
 class Layout:
     """One order on one seat, as far as windows need to know."""
@@ -42,6 +47,8 @@ class Layout:
     primary: Primary | None
     watermarked: bool = False
     """The order has the gate that needs the deliberately wrong build."""
+    claims: tuple[Fact, ...] = ()
+    """Standing facts of the order."""
     recipe: bool = False
     """Both arms run the incumbent's kernels; the candidate's is a boot of the recipe's product."""
 
@@ -78,6 +85,8 @@ class Layout:
             role, libraries, strict = "incumbent-only", (), 0
         elif name == DESK:
             role, strict = "desk", 0
+            if self.manifest.adapter == "desk" and self.candidate:
+                libraries = desk_builds(self.candidate.variant)
         elif name == CANDIDATE_ONLY:
             role = "candidate-only"
         elif name == FORCING:

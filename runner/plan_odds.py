@@ -18,6 +18,9 @@ _COVERAGE = 0.95
 _LOSES = 0.2
 """A candidate that is worth refusing loses one needle in five."""
 
+_EXACT = "exact on a deterministic seat: the same bytes give the same verdict"
+_NOT_EXACT = "as on a deterministic seat; how far this one moves by itself is unknown until an A/A order has run"
+
 
 @dataclass(frozen=True)
 class Odds:
@@ -45,7 +48,7 @@ def _odds(gate: PlannedGate, plan: Plan, order: RunnableOrder, manifest: SeatMan
     if gate.name == "needle" and (trials := _needles(gate, plan)):
         return _by_needle(gate, trials)
     if gate.name != "speed" or primary is None:
-        return Odds(gate.name, 0.0, 0.0, 1.0, "exact on a deterministic seat: the same bytes give the same verdict")
+        return Odds(gate.name, 0.0, 0.0, 1.0, _NOT_EXACT if manifest.adapter in ("docker", "attach") else _EXACT)
     sigma = sigma_of_half_width(float(manifest.noise.a_a_half_width), primary.pairs)
     margin = float(primary.margin)
     if isinstance(order, GateOrder):

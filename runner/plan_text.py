@@ -17,6 +17,7 @@ from runner.model.plan import PlannedWindow
 from runner.model.seat import SeatManifest
 from runner.plan import compile_plan, plan_digest, runnable, seconds_of, target_of
 from runner.plan_odds import odds
+from runner.plan_parameters import judgement_digest
 from runner.readiness import missing
 from runner.steps.make import estimate
 from runner.steps.seats import load_manifest
@@ -41,6 +42,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     work = _work(order, manifest)
     value = {
         "draft": True,
+        "judgement": judgement_digest(order),
         "missing": absent,
         "planned_gates": [request.model_dump(mode="json", exclude_none=True) for request in planned_gates(order)],
         "plan": plan.model_dump(mode="json"),
@@ -54,6 +56,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         f"{plan.order} on {plan.seat}",
         f"{len(plan.boots)} boots, {len(plan.windows)} windows, about {seconds_of(plan)} s",
         "draft: digests of libraries and pack are sealed when the run starts",
+        f"what judges has SHA-256 {judgement_digest(order)}, as in the brief",
         "",
         *[f"{'make ' + name:<26} {count}" for name, count in work.items()],
     ]

@@ -191,10 +191,56 @@ def _parity(layout: Layout, request: GateRequest) -> Made:
     return Made((layout.window("parity", DESK, "parity@1", "none", arguments, seconds=seconds),))
 
 
+def _kernel_speed(layout: Layout, request: GateRequest) -> Made:
+    """One window, and so one process, for each incumbent version."""
+    arguments: dict[str, JsonValue] = {"variant": layout.variants["candidate"], "cold": amount(request, "cold", 24)}
+    arguments |= {"warm": amount(request, "warm", 12), "rows": request.windows.get("rows", [1, 2, 4, 8, 16])}
+    arguments |= {"bits": request.parameters.get("bits", [])}
+    versions, seconds = request.parameters.get("versions", []), amount(request, "window_seconds", 60)
+    if not isinstance(versions, list):
+        return Made()  # the gate's own parameters say what is wrong with that
+    return Made(
+        tuple(
+            layout.window(
+                f"kernel-speed-{version}",
+                DESK,
+                "kernel-speed@1",
+                "none",
+                arguments | {"version": version},
+                seconds=seconds,
+            )
+            for version in versions
+        )
+    )
+
+
+def _pressure(layout: Layout, request: GateRequest) -> Made:
+    arguments: dict[str, JsonValue] = {
+        "variant": layout.variants["candidate"],
+        "replays": amount(request, "replays", 24),
+    }
+    arguments |= {name: request.parameters.get(name, []) for name in ("bits", "rows")}
+    seconds = amount(request, "window_seconds", 30)
+    return Made((layout.window("pressure", DESK, "pressure@1", "none", arguments, seconds=seconds),))
+
+
+def _sanitizer(layout: Layout, request: GateRequest) -> Made:
+    arguments: dict[str, JsonValue] = {"variant": layout.variants["candidate"]}
+    seconds = amount(request, "window_seconds", 60)
+    return Made((layout.window("sanitizer", DESK, "sanitizer@1", "none", arguments, seconds=seconds),))
+
+
 def _pack(layout: Layout, request: GateRequest) -> Made:
     arguments: dict[str, JsonValue] = {"pack": layout.target.pack}
     seconds = amount(request, "window_seconds", 2)
     return Made((layout.window("pack", DESK, "pack@1", "none", arguments, seconds=seconds),))
+
+
+def _claims(layout: Layout, request: GateRequest) -> Made:
+    facts: list[JsonValue] = [fact.model_dump(mode="json", exclude_defaults=True) for fact in layout.claims]
+    arguments: dict[str, JsonValue] = {"claims": [fact.id for fact in layout.claims], "facts": facts}
+    seconds = amount(request, "window_seconds", 2)
+    return Made((layout.window("claims", DESK, "claims@1", "none", arguments, seconds=seconds),))
 
 
 def _product(layout: Layout, request: GateRequest) -> Made:
@@ -228,10 +274,14 @@ def _resolved(layout: Layout, request: GateRequest) -> Made:
 MAKERS: dict[str, Maker] = {
     "pack": _pack,
     "product": _product,
+    "claims": _claims,
     "sensitivity": _sensitivity,
     "resolved": _resolved,
     "engaged": _engaged,
     "parity": _parity,
+    "kernel-speed": _kernel_speed,
+    "pressure": _pressure,
+    "sanitizer": _sanitizer,
     "speed": _speed,
     "ppl-prefill": _ppl_prefill,
     "ppl-decode": _ppl_decode,
@@ -246,7 +296,9 @@ MAKERS: dict[str, Maker] = {
 }
 """By gate name."""
 
-NEEDS_LIBRARY = frozenset({"engaged", "parity", "watermark", "knock-out", "speed"})
+ON_A_GPU = frozenset({"kernel-speed", "pressure", "sanitizer"})
+"""Gates about a kernel alone on a GPU desk."""
+NEEDS_LIBRARY = frozenset({"engaged", "parity", "watermark", "knock-out", "speed"}) | ON_A_GPU
 """Gates about a native candidate, which a recipe's product is not; ``speed`` pairs variants inside a boot."""
 
 NEEDS_PRODUCT = frozenset({"product", "sensitivity"})

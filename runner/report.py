@@ -11,13 +11,13 @@ from runner.archive import Archive
 from runner.assurance import witnesses
 from runner.attest.keys import PrivateKey
 from runner.attest.statement import sign
+from runner.boots import label_of
 from runner.errors import EvidenceError, StateError
 from runner.files import write_whole
 from runner.measured import pack
-from runner.model.boot import BootRecord, Isolation, Label
+from runner.model.boot import BootRecord, Isolation
 from runner.model.plan import PlannedBoot
 from runner.model.report import (
-    WEAKEST_FIRST,
     EvidencePart,
     GatePart,
     Measured,
@@ -37,12 +37,6 @@ _LISTED_BYTES = 200
 """Room in report and text for the name and digest of one kept file, once the archive is known."""
 
 REPORT, TEXT, EVIDENCE = "report.dsse.json", "report.md", "evidence.tar.xz"
-
-
-def label_of(boots: tuple[BootRecord, ...]) -> Label:
-    """The weakest label of the boots that said what they are; where none did, nothing was measured: ``simulated``."""
-    seen = {boot.label for boot in boots if boot.engine}
-    return next((label for label in WEAKEST_FIRST if label in seen), "simulated")
 
 
 def isolation_of(planned: tuple[PlannedBoot, ...], boots: tuple[BootRecord, ...]) -> Isolation:

@@ -73,6 +73,14 @@ def open_run(
     )
 
 
+def kept_order(name: str) -> Path:
+    """The order of an earlier run. Raises InputError where there is no such run."""
+    path = state_home() / RUNS / name / "order.yaml"
+    if not path.is_file():
+        raise InputError("no such run", where=str(path), found=name, next_step="`runner status` lists the runs")
+    return path
+
+
 def _new_name() -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
@@ -94,7 +102,10 @@ def release(run: Run) -> None:
 
 
 def summary(run: Run, code: int) -> tuple[dict[str, Any], str]:
-    """What a finished run came to."""
+    """What a run came to, or where its job lies while it is measured elsewhere."""
+    if not (run.folder / "record.json").exists():
+        job = run.folder / "job"
+        return {"run": run.name, "exit_code": code, "job": str(job)}, f"job: {job}"
     record = json.loads((run.folder / "record.json").read_bytes())
     report = run.workspace / "reports" / record["plan"]["order"] / run.name
     verdicts = [

@@ -31,7 +31,7 @@ def standing(name: str) -> Iterator[Boot]:
                 planned=planned,
                 manifest=manifest,
                 pack=source_root() / manifest.pack,
-                libraries=build_libraries(("incumbent",), native=manifest.adapter != "fake"),
+                libraries=build_libraries(("incumbent",), manifest.adapter),
                 variant="incumbent",
                 allowed_declines=(),
                 folder=Path(folder),

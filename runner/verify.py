@@ -12,6 +12,7 @@ from runner import archive
 from runner.assurance import witnesses
 from runner.attest.statement import Signed, moment, open_signed
 from runner.attest.trust import Source, Trust
+from runner.boots import label_of
 from runner.digest import sha256_bytes, sha256_json
 from runner.draw import Draw, commitment
 from runner.errors import InputError, TrustError
@@ -27,7 +28,7 @@ from runner.model.report import Measured, ReportPredicate
 from runner.model.statement import SignedIntent
 from runner.model.verdict import Status, overall
 from runner.replay import Replayed, replay
-from runner.report import EVIDENCE, REPORT, isolation_of, label_of
+from runner.report import EVIDENCE, REPORT, isolation_of
 from runner.verify_samples import check_samples
 
 

@@ -17,6 +17,7 @@ from runner.steps.restore import restore
 from runner.steps.seal import seal
 from runner.steps.self_test import self_test
 from runner.steps.state import Run
+from runner.steps.travel import travel
 
 Step: TypeAlias = Callable[[Run], Run | int]
 
@@ -26,6 +27,7 @@ STEPS: tuple[Step, ...] = (
     make,
     seal,
     self_test,
+    travel,
     boots,
     restore,
     reduce,

@@ -66,13 +66,13 @@ def build(name: str, folder: Path | None = None) -> Path:
         def compile_part(part: str) -> None:
             names = [f"-DCARVE_{macro}=carve_{name}_{part}" for macro, name in _FUNCTIONS.items() if part != "entry"]
             arguments = [*_COMMON, *_PARTS[part], *defines, *names, "-c", chosen.source, "-o", str(objects[part])]
-            _run([*compiler, *arguments], folder, chosen.source, Path(temporary))
+            run_compiler([*compiler, *arguments], folder, chosen.source, Path(temporary))
 
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             for _ in pool.map(compile_part, _PARTS):
                 pass
         finished = Path(temporary) / library.name
-        _run(
+        run_compiler(
             [*compiler, *_LINK, *map(str, objects.values()), "-o", str(finished)],
             folder,
             chosen.source,
@@ -105,7 +105,7 @@ def _digest(folder: Path, source: str, flags: list[str], compiler: list[str]) ->
             "files": {file.relative_to(folder).as_posix(): sha256_file(file) for file in files},
             "flags": flags,
             "parts": {part: list(part_flags) for part, part_flags in _PARTS.items()},
-            "compiler": _run([*compiler, "--version"], folder, source),
+            "compiler": run_compiler([*compiler, "--version"], folder, source).stdout,
         }
     )
 
@@ -122,9 +122,13 @@ def _compiler() -> list[str]:
     return words
 
 
-def _run(command: Sequence[str], folder: Path, source: str, writes: Path | None = None) -> str:
-    """The command's output. With ``writes`` it compiles a candidate's source, which may include whatever it can reach:
-    so it reaches that folder, the sources and the compiler alone, where there is a sandbox.
+def run_compiler(
+    command: Sequence[str], folder: Path, source: str, writes: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command's result; InputError with its own words where it fails.
+
+    With ``writes`` it compiles a candidate's source, which may include whatever it can reach: so it reaches that
+    folder, the sources and the compiler alone, where there is a sandbox.
     """
     words = list(command)
     if writes is not None and available().tool != "none":
@@ -139,4 +143,4 @@ def _run(command: Sequence[str], folder: Path, source: str, writes: Path | None 
             found=result.stderr.strip() or f"exit {result.returncode}",
             next_step="correct the source; the compiler's own words are above",
         )
-    return result.stdout
+    return result

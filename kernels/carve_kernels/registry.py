@@ -27,12 +27,12 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Variant:
-    """One shared library: a source file of ``kernels/cpu`` and the macros it is compiled with."""
+    """One shared library: a source file and the macros it is compiled with."""
 
     name: str
     role: Role
     source: str
-    """Relative to ``kernels/cpu``."""
+    """Relative to ``kernels/cpu``; of a GPU variant (``carve_kernels.cuda.registry``) to ``kernels``."""
     description: str
     defines: tuple[str, ...] = ()
 

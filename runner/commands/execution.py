@@ -22,8 +22,8 @@ def build(order: OrderPath, as_json: AsJson = False) -> None:
     from runner.steps.seats import load_manifest
 
     loaded = runnable(load_order(order))
-    native = load_manifest(target_of(loaded).seat).adapter != "fake"
-    libraries = build_libraries(wanted(loaded), native=native)
+    adapter = load_manifest(target_of(loaded).seat).adapter
+    libraries = build_libraries(wanted(loaded, adapter), adapter)
     value = {"libraries": {name: str(path) for name, path in libraries.items()}, "subjects": subjects_of(libraries)}
     answer(value, "\n".join(f"{name}  {path}" for name, path in libraries.items()), as_json=as_json)
 
@@ -41,14 +41,37 @@ def execute(
 ) -> int:
     """Build, serve, measure, judge, restore and sign."""
     from runner.commands.progress import watching
-    from runner.session import open_run, summary
+    from runner.session import open_run, release, summary
     from runner.workflow import execute as execute_steps
 
     with watching(quiet=quiet or as_json) as progress:
         run = open_run(order, seat=seat, resume=resume, candidate=candidate, progress=progress)
         progress.note(f"run {run.name} in {run.folder}")
         code = execute_steps(run)
+        release(run)
     value, text = summary(run, code)
+    answer(value, text, as_json=as_json)
+    return code
+
+
+def seal(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run whose job was measured elsewhere.")],
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that came back.")],
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Take in what another machine measured, judge it, and sign the report."""
+    from runner.away import take_in
+    from runner.commands.progress import watching
+    from runner.session import kept_order, open_run, release, summary
+    from runner.workflow import execute as execute_steps
+
+    with watching(quiet=quiet or as_json) as progress:
+        opened = open_run(kept_order(run), resume=run, progress=progress)
+        take_in(opened, bundle)
+        code = execute_steps(opened)
+        release(opened)
+    value, text = summary(opened, code)
     answer(value, text, as_json=as_json)
     return code
 
@@ -128,6 +151,6 @@ def seat_readback(
 
 def register(app: typer.Typer) -> None:
     """Add these commands."""
-    for command in (build, execute, challenge):
+    for command in (build, execute, seal, challenge):
         app.command()(command)
     app.add_typer(seat, name="seat")

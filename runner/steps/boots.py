@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from runner.boots import new_record
+from runner.boots import label_of, new_record
 from runner.digest import canonical_json
 from runner.errors import SeatError
 from runner.files import write_whole
@@ -21,7 +21,6 @@ from runner.model.boot import BootRecord
 from runner.model.plan import PlannedBoot, PlannedWindow
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS
-from runner.report import label_of
 from runner.steps.evidence import closed_in, keep, set_aside
 from runner.steps.judge import struck
 from runner.steps.make import verify

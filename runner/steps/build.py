@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from carve_kernels.build import build as build_library
+from carve_kernels.cuda.build import build as build_gpu_library
+from carve_kernels.cuda.registry import sources_folder as gpu_sources_folder
 from carve_kernels.registry import sources_folder
 
 from recipe.pack import read_pack
@@ -13,10 +15,10 @@ from runner.brief.render import brief_of
 from runner.craft.candidate import laid_over, taken, toy
 from runner.craft.candidate import subjects as candidate_subjects
 from runner.digest import sha256_bytes, sha256_file, sha256_package, sha256_tree
-from runner.model.order import KernelOrder, WorkOrder
+from runner.model.order import KernelOrder, SurveyOrder, WorkOrder
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
-from runner.plan_layout import KNOCK_OUTS
+from runner.plan_layout import KNOCK_OUTS, desk_builds
 from runner.steps.state import Run
 from serve.adapters.fake import toy_record
 from serve.adapters.process import installed_engine
@@ -29,60 +31,76 @@ IN_THE_ENGINE = ("plugin", "witness")
 """Trees below ``serve`` that every rank imports and answers for."""
 
 
+_WITHOUT_PACK = frozenset({"fake", "desk"})
+
+
 def build(run: Run) -> Run:
     """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words."""
-    native = run.manifest.adapter != "fake"
-    frozen = candidate_libraries(run, native=native)
-    others = tuple(name for name in wanted(run.order.order) if name not in frozen)
-    built = frozen | build_libraries(others, native=native)
+    if isinstance(run.order.order, SurveyOrder):
+        return replace(run, built=replace(run.built, subjects=subjects_of({})))
+    adapter = run.manifest.adapter
+    frozen = candidate_libraries(run, adapter)
+    others = tuple(name for name in wanted(run.order.order, adapter) if name not in frozen)
+    built = frozen | build_libraries(others, adapter)
     subjects = subjects_of(built) | engine_subjects(run.manifest) | brief_subject(run) | candidate_subjects(run.folder)
-    subjects |= pack_subjects(run.manifest) if native else {}
+    subjects |= pack_subjects(run.manifest) if adapter not in _WITHOUT_PACK else {}
     return replace(run, built=replace(run.built, libraries=built, subjects=subjects))
 
 
-def wanted(order: WorkOrder) -> tuple[str, ...]:
-    """Variants whose libraries this order needs."""
+def wanted(order: WorkOrder, adapter: str) -> tuple[str, ...]:
+    """Variants whose libraries this order needs on a seat of this adapter."""
     if not isinstance(order, KernelOrder):
         return ("incumbent",)
     candidate = order.candidate
+    if adapter == "desk":  # its incumbents are libraries of the desk's own host
+        return desk_builds(candidate.variant)
     marked = (f"{candidate.variant}-watermark",) if any(gate.name == "watermark" for gate in order.gates) else ()
     return (candidate.incumbent, candidate.variant, *marked, *KNOCK_OUTS)
 
 
-def build_libraries(variants: tuple[str, ...], *, native: bool) -> dict[str, Path]:
-    """Library of each variant; the fake seat brings its variants itself and names them."""
-    if not native:
+def build_libraries(variants: tuple[str, ...], adapter: str) -> dict[str, Path]:
+    """Library of each variant; the fake seat brings its variants itself and names them, a desk seat is a GPU's."""
+    if adapter == "fake":
         return {variant: Path(variant) for variant in variants}
-    return {variant: build_library(variant) for variant in variants}
+    make = build_gpu_library if adapter == "desk" else build_library
+    return {variant: make(variant) for variant in variants}
 
 
-def candidate_libraries(run: Run, *, native: bool) -> dict[str, Path]:
+def candidate_libraries(run: Run, adapter: str) -> dict[str, Path]:
     """The candidate and its watermark from the files that were frozen; none where the checkout's own are judged."""
     order = run.order.order
     if not isinstance(order, KernelOrder) or taken(run.folder) is None:
         return {}
     variant = order.candidate.variant
-    if not native:
+    if adapter == "fake":
         return {variant: Path(toy(run.folder, order.candidate.sources) or variant)}
+    ours = {name for name in wanted(order, adapter) if name == variant or name.startswith(f"{variant}-")}
+    if adapter == "desk":
+        sources = laid_over(run.folder, gpu_sources_folder())
+        return {name: build_gpu_library(name, folder=sources) for name in ours}
     sources = laid_over(run.folder, sources_folder())
-    return {name: build_library(name, sources) for name in wanted(order) if name.removesuffix("-watermark") == variant}
+    return {name: build_library(name, sources) for name in ours}
 
 
 def subjects_of(libraries: dict[str, Path]) -> dict[str, str]:
     """Digests by subject name: ``library.<variant>`` and ``tree.<grader>``."""
-    root = source_root()
     subjects = {f"library.{name}": sha256_file(path) for name, path in libraries.items() if path.is_file()}
-    for tree in GRADERS:
-        subjects[f"tree.{Path(tree).name}"] = sha256_tree(root, (root / tree).rglob("*.py"))
-    for tree in IN_THE_ENGINE:
-        subjects[f"tree.{tree}"] = sha256_package(root / "serve" / tree)
-    return subjects
+    return subjects | tree_subjects()
+
+
+def tree_subjects() -> dict[str, str]:
+    """Digest of each grader's sources, ``tree.<grader>``."""
+    root = source_root()
+    subjects = {f"tree.{Path(tree).name}": sha256_tree(root, (root / tree).rglob("*.py")) for tree in GRADERS}
+    return subjects | {f"tree.{tree}": sha256_package(root / "serve" / tree) for tree in IN_THE_ENGINE}
 
 
 def engine_subjects(manifest: SeatManifest) -> dict[str, str]:
     """Digests of the engine that serves and of the native witness in it. Raises SeatError where it is not installed."""
     if manifest.adapter == "fake":
         return {"engine.record": toy_record()}
+    if manifest.adapter == "desk":
+        return {}  # kernels alone: no engine serves
     return {
         "engine.record": installed_engine(manifest.distribution)["record"],
         "witness.library": sha256_file(witness_library()),

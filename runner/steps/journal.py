@@ -61,6 +61,10 @@ class Journal:
         append_line(self.path, canonical_json({"event": kind, "at": event.at, **facts}))
         self._events.append(event)
 
+    def all(self) -> tuple[Event, ...]:
+        """Every event, oldest first."""
+        return tuple(self._events)
+
     def of(self, kind: str, **facts: Any) -> list[Event]:
         """Events of one kind with these facts, oldest first."""
         return [

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import time
 
-from runner.boots import new_record
+from runner.boots import label_of, new_record
 from runner.clock import now
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
-from runner.report import label_of
 from runner.steps.boots import AFTER_BOOTS, boot_records, write_record
 from runner.steps.evidence import closed_in, keep
 from runner.steps.state import Run

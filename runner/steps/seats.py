@@ -15,12 +15,14 @@ from runner.yaml_strict import read
 from serve.seat import Seat
 
 SEATS = Path("serve/seats")
+_PROCESSOR_DESK = "serve.adapters.desk:DeskSeat"
 _ADAPTERS = {
     "fake": "serve.adapters.fake:FakeSeat",
     "process": "serve.adapters.process:ProcessSeat",
-    "desk": "serve.adapters.desk:DeskSeat",
+    "desk": "serve.adapters.gpu_desk:GpuDeskSeat",
+    "none": _PROCESSOR_DESK,
 }
-"""By name, loaded when used: an adapter may need an engine that is not installed."""
+"""By name, loaded when used: an adapter may need an engine that is not installed. A survey has only the desk."""
 
 
 def seat_names() -> tuple[str, ...]:
@@ -51,8 +53,14 @@ def has_adapter(name: str) -> bool:
 
 def seat_of(manifest: SeatManifest, planned: PlannedBoot) -> Seat:
     """The adapter for one planned boot; a desk boot has no engine. Raises SeatError for one not written yet."""
-    name = "desk" if planned.role == "desk" else manifest.adapter
+    name = manifest.adapter
+    if planned.role == "desk" and name != "desk":  # an engine's seat has a desk on the processor beside it
+        return _of(_PROCESSOR_DESK)
     if not has_adapter(name):
         raise SeatError("no adapter for this seat yet", where=manifest.name, expected=", ".join(_ADAPTERS), found=name)
-    seat: Seat = pkgutil.resolve_name(_ADAPTERS[name])()
+    return _of(_ADAPTERS[name])
+
+
+def _of(place: str) -> Seat:
+    seat: Seat = pkgutil.resolve_name(place)()
     return seat

@@ -11,7 +11,7 @@ from typing import Any
 from runner.boots import new_record
 from runner.digest import sha256_file
 from runner.errors import SeatError
-from runner.model.boot import BootRecord, RankIdentity
+from runner.model.boot import NO_WEIGHTS, BootRecord, RankIdentity
 from runner.model.evidence import RankCounters
 from runner.sandbox import available
 from serve.adapters.side import run_job
@@ -87,7 +87,7 @@ class DeskSeat:
             pid=os.getpid(),
             libraries={name: sha256_file(path) for name, path in request.libraries.items()},
             trees={},
-            weights="0" * 64,
+            weights=NO_WEIGHTS,
         )
         record = new_record(request.planned.id, label="cpu", pid=os.getpid(), ranks=(identity,), sandbox=available())
         return DeskBoot(record, dict(request.libraries), time.monotonic(), variant=request.variant)

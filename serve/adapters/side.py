@@ -22,11 +22,18 @@ POLL_SECONDS = 0.05
 
 
 def run_job(
-    module: str, request: Mapping[str, Any], *, timeout: float, reads: Sequence[Path] = (), sandboxed: bool = False
+    module: str,
+    request: Mapping[str, Any],
+    *,
+    timeout: float,
+    reads: Sequence[Path] = (),
+    sandboxed: bool = False,
+    passed_on: Mapping[str, str] | None = None,
 ) -> Any:
     """``python -P -m <module> REQUEST.json ANSWER.json``: write the request, wait, read the answer.
 
     A ``sandboxed`` job sees, of what the user has, its own folder, built libraries and ``reads`` alone.
+    ``passed_on`` is added to the environment of every job.
     Raises SeatError with the job's last words when it fails, and when ``timeout`` seconds pass.
     """
     folder = Path(tempfile.mkdtemp(prefix="carve-job-"))
@@ -34,7 +41,7 @@ def run_job(
         asked, answered = folder / "request.json", folder / "answer.json"
         asked.write_text(json.dumps(request), encoding="utf-8")
         argv = [sys.executable, "-P", "-m", module, str(asked), str(answered)]
-        environment = _environment()
+        environment = _environment() | dict(passed_on or {})
         if sandboxed:
             kept = cache_home()
             kept.mkdir(parents=True, exist_ok=True)

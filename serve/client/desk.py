@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from recipe.pack import inspect
 from runner.clock import now
 from runner.errors import InputError, SeatError
 from runner.model.evidence import Call, Evidence
+from runner.model.order import Fact
+from runner.probes import Finding, findings
 from serve.client.context import WindowContext
 
 
@@ -31,6 +33,35 @@ def parity(context: WindowContext) -> Evidence:
         return {"cases": answer["cases"]}
 
     call = Call(method="parity", arguments=arguments, results=(), at_ns=at_ns)
+    return _record(context, collect, calls=(call,))
+
+
+def kernel_speed(context: WindowContext) -> Evidence:
+    """Arguments ``variant``, ``version`` (of the incumbent library), ``bits``, ``rows``, ``cold`` and ``warm``."""
+    return _job(context, "kernel-speed")
+
+
+def pressure(context: WindowContext) -> Evidence:
+    """Arguments ``variant``, ``bits``, ``rows`` and ``replays``."""
+    return _job(context, "pressure")
+
+
+def sanitizer(context: WindowContext) -> Evidence:
+    """Argument ``variant``."""
+    return _job(context, "sanitizer")
+
+
+def _job(context: WindowContext, method: str) -> Evidence:
+    """The desk's answer to one job, whose material comes from a seed drawn for the run. SeatError where it has none."""
+    arguments = {**context.window.arguments, "seed": context.draw.integer(f"{context.window.id}/seed", 1 << 31)}
+    call = Call(method=method, arguments=arguments, results=(), at_ns=time.monotonic_ns())
+
+    def collect() -> dict[str, JsonValue]:
+        (answer,) = context.boot.call(method, arguments)
+        if not isinstance(answer, dict):
+            raise SeatError("the desk's job gave no facts", where=context.boot.record.id, found=str(answer)[:200])
+        return answer
+
     return _record(context, collect, calls=(call,))
 
 
@@ -61,6 +92,23 @@ def product(context: WindowContext) -> Evidence:
         return verify().model_dump(mode="json")
 
     return _record(context, collect)
+
+
+def claims(context: WindowContext) -> Evidence:
+    """Argument ``facts``: the order's standing facts with their probes, which look again."""
+    facts = TypeAdapter(tuple[Fact, ...]).validate_python(context.window.arguments["facts"])
+
+    def collect() -> dict[str, JsonValue]:
+        seen = {finding.fact: finding for finding in findings(facts)}
+        return {"claims": [_claim(fact, seen.get(fact.id)) for fact in facts]}
+
+    return _record(context, collect)
+
+
+def _claim(fact: Fact, finding: Finding | None) -> dict[str, JsonValue]:
+    stated = f"{fact.value} {fact.unit or ''}".strip() if fact.value else fact.statement
+    found, agrees = (finding.found, finding.agrees) if finding else ("no probe", None)
+    return {"fact": fact.id, "stated": stated, "found": found, "agrees": agrees}
 
 
 def _record(

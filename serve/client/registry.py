@@ -7,7 +7,7 @@ from collections.abc import Callable
 from runner.errors import InputError
 from runner.model.evidence import Evidence
 from serve.client.context import WindowContext
-from serve.client.desk import pack, parity, product
+from serve.client.desk import claims, kernel_speed, pack, parity, pressure, product, sanitizer
 from serve.client.engaged import engaged
 from serve.client.forced import kld, ppl_decode
 from serve.client.kv import kv_window
@@ -24,6 +24,7 @@ Driver = Callable[[WindowContext], Evidence]
 _DRIVERS: dict[str, Driver] = {
     "engaged": engaged,
     "finish": finish,
+    "kernel-speed": kernel_speed,
     "kld": kld,
     "knock-out-decline": knock_out_decline,
     "knock-out-zero": knock_out_zero,
@@ -34,8 +35,11 @@ _DRIVERS: dict[str, Driver] = {
     "perturbation": perturbation,
     "ppl-decode": ppl_decode,
     "ppl-prefill": ppl_prefill,
+    "pressure": pressure,
     "product": product,
+    "claims": claims,
     "resolved": resolved,
+    "sanitizer": sanitizer,
     "sensitivity": sensitivity,
     "speed": speed,
     "watermark": watermark,

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from runner.errors import EvidenceError
+from runner.model.base import Record
 from runner.model.evidence import Evidence, Exchange
 
 OK = 200
+
+R = TypeVar("R", bound=Record)
 
 
 def material(evidence: Evidence, name: str) -> Mapping[str, Any]:
@@ -28,6 +31,21 @@ def fact(evidence: Evidence, name: str) -> JsonValue:
     if name not in evidence.facts:
         raise missing(evidence, f"facts.{name}")
     return evidence.facts[name]
+
+
+def whole(evidence: Evidence, kind: type[R]) -> R:
+    """All facts as one record. Raises EvidenceError where they are not exactly its fields."""
+    try:
+        return kind.model_validate(evidence.facts)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise EvidenceError(
+            "the evidence is not what this instrument reads",
+            where=f"evidence of window {evidence.window}, facts.{field}",
+            found=first["msg"],
+            next_step="measure the window again",
+        ) from error
 
 
 def missing(evidence: Evidence, field: str) -> EvidenceError:

@@ -7,8 +7,10 @@ from pathlib import Path
 from runner.digest import sha256_tree
 from runner.errors import InputError
 from serve.instruments import (
+    claims,
     engaged,
     finish,
+    kernel_speed,
     kld,
     knock_out_decline,
     knock_out_zero,
@@ -19,9 +21,11 @@ from serve.instruments import (
     perturbation,
     ppl_decode,
     ppl_prefill,
+    pressure,
     product,
     resolved,
     restore,
+    sanitizer,
     sensitivity,
     speed,
     watermark,
@@ -31,6 +35,7 @@ from serve.instruments.base import Instrument
 _INSTRUMENTS: tuple[Instrument, ...] = (
     engaged,
     finish,
+    kernel_speed,
     kld,
     knock_out_decline,
     knock_out_zero,
@@ -41,9 +46,12 @@ _INSTRUMENTS: tuple[Instrument, ...] = (
     perturbation,
     ppl_decode,
     ppl_prefill,
+    pressure,
     product,
+    claims,
     resolved,
     restore,
+    sanitizer,
     sensitivity,
     speed,
     watermark,

@@ -10,18 +10,22 @@ from pathlib import Path
 import yaml
 
 from runner.gates.base import GateInput
-from tests.gates import cases_desk, cases_engine, cases_product, cases_quality, cases_speed
+from tests.gates import cases_claims, cases_desk, cases_engine, cases_gpu, cases_product, cases_quality, cases_speed
 
 FOLDER = Path(__file__).resolve().parent
 CASES = {
     "pack": cases_desk.pack,
     "product": cases_product.product,
+    "claims": cases_claims.claims,
     "resolved": cases_desk.resolved,
     "engaged": cases_engine.engaged,
     "perturbation": cases_engine.perturbation,
     "watermark": cases_engine.watermark,
     "knock-out": cases_engine.knock_out,
     "parity": cases_desk.parity,
+    "kernel-speed": cases_gpu.kernel_speed,
+    "pressure": cases_gpu.pressure,
+    "sanitizer": cases_gpu.sanitizer,
     "kld": cases_quality.kld,
     "ppl-prefill": cases_quality.ppl_prefill,
     "ppl-decode": cases_quality.ppl_decode,

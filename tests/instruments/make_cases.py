@@ -15,13 +15,14 @@ from typing import Any
 import yaml
 
 from serve.instruments.registry import all_instruments, instrument
-from tests.instruments import cases_engine, cases_likelihood, cases_streams
+from tests.instruments import cases_engine, cases_gpu, cases_likelihood, cases_streams
 from tests.instruments.build import Case
 
 FOLDER = Path(__file__).resolve().parent
 CASES: dict[str, Callable[[], list[Case]]] = {
     "engaged": cases_engine.engaged,
     "finish": cases_streams.finish,
+    "kernel-speed": cases_gpu.facts("kernel-speed"),
     "kld": cases_likelihood.kld,
     "knock-out-decline": cases_engine.knock_out_decline,
     "knock-out-zero": cases_engine.shift("knock-out-zero"),
@@ -32,9 +33,12 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "perturbation": cases_engine.shift("perturbation"),
     "ppl-decode": cases_likelihood.ppl_decode,
     "ppl-prefill": cases_likelihood.ppl_prefill,
+    "pressure": cases_gpu.facts("pressure"),
     "product": cases_engine.product,
+    "claims": cases_engine.claims,
     "resolved": cases_engine.resolved,
     "restore": cases_engine.restore,
+    "sanitizer": cases_gpu.facts("sanitizer"),
     "sensitivity": cases_likelihood.sensitivity,
     "speed": cases_streams.speed,
     "watermark": cases_engine.shift("watermark"),

@@ -216,14 +216,15 @@ def test_words_of_a_launch_line_stay_words() -> None:
     assert (order.facts[0].statement, order.facts[0].unit) == ("no", "8:30")
 
 
-def test_other_kinds_load_without_loss_and_have_no_run(tmp_path: Path) -> None:
+def test_a_survey_without_gates_loads_without_loss_and_decides_nothing(tmp_path: Path) -> None:
     head = HEAD.format(name="reading", kind="survey", seat="fake").replace("target: {seat: fake, pack: toy}\n", "")
     path = write_order(tmp_path, head + "questions: [Which modules can be split?]\n")
-    file = load_order(path)
-    assert isinstance(file.order, SurveyOrder)
-    assert check(file.order, load_manifest("fake")) == ()
-    with pytest.raises(InputError, match="survey order has no run"):
-        compile_plan(file, load_manifest("fake"), {}, COMMITMENT)
+    order = load_order(path).order
+    assert isinstance(order, SurveyOrder)
+    assert order.questions == ("Which modules can be split?",)
+    assert [fault.message for fault in check(order, load_manifest("none"))] == [
+        "an order without gates decides nothing"
+    ]
 
 
 def test_every_seat_manifest_loads() -> None:

@@ -73,7 +73,7 @@ def test_kill_at_random_moments(home: Path) -> None:
 
 def test_a_changed_order_cannot_be_resumed(home: Path) -> None:
     order = write_order(home, gate_order())
-    run_until("3", order)
+    run_until("4", order)
     run = only_run(home)
     write_order(home, gate_order(margin="0.9"))
     process = start(order, run)
@@ -84,7 +84,7 @@ def test_a_changed_order_cannot_be_resumed(home: Path) -> None:
 
 def test_changed_code_cannot_be_resumed_and_says_which(home: Path) -> None:
     order = write_order(home, gate_order())
-    run_until("3", order)
+    run_until("4", order)
     run = only_run(home)
     path = home / "state" / "runs" / run / "plan.json"
     plan = json.loads(path.read_bytes())

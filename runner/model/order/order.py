@@ -140,6 +140,11 @@ class SurveyOrder(WorkOrder):
     kind: Literal["survey"]
     questions: tuple[Line, ...] = ()
 
+    @property
+    def target(self) -> Target:
+        """A survey stands nowhere: its seat has no engine and no pack."""
+        return Target(seat="none", pack="none")
+
 
 Order = Annotated[
     KernelOrder | GateOrder | BakeOrder | OverlayOrder | PatchOrder | SurveyOrder, Field(discriminator="kind")
@@ -149,7 +154,7 @@ Order = Annotated[
 RecipeOrder = BakeOrder | OverlayOrder | PatchOrder
 """Orders whose candidate is a product: a pack or a patched tree, booted against the standing pack."""
 
-RunnableOrder = KernelOrder | GateOrder | RecipeOrder
+RunnableOrder = KernelOrder | GateOrder | RecipeOrder | SurveyOrder
 """Orders that have a run."""
 
 

@@ -1,0 +1,270 @@
+"""The routed experts at the desk: one rank's share of a DeepSeek-V4 layer, and small layers of every format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import torch
+
+from carve_kernels.cuda.library import MAX_ROWS
+from carve_kernels.desk import layers
+from carve_kernels.desk.gpu import incumbents, material, reference
+from carve_kernels.desk.gpu.moe import Layer, MoeLibrary, Projection
+from carve_kernels.desk.gpu.workload import Group, Problem
+from carve_kernels.desk.layers import ROUTES, Route, Shape
+from carve_kernels.exl3.codebook import Codebook
+from runner.errors import InputError
+
+SERVED = Shape(hidden=4096, intermediate=256, experts=256, topk=6)
+"""One rank's share at tensor parallel 8 (campaign section 5.1)."""
+SMALL = Shape(hidden=512, intermediate=256, experts=16, topk=4)
+ODD = Shape(hidden=640, intermediate=384, experts=12, topk=3)
+LIMIT = 10.0
+SETS = 16
+WHOLE_ROWS = (1, 2, 5, 8, 16, 17, 32)
+"""Every route with every input; at the other counts each route with one input, another one at each count."""
+BRIEF_ROWS = (1, 4, 16, 31)
+SMALL_ROUTES: tuple[tuple[int, Route], ...] = ((1, "unique"), (8, "zipf"), (17, "duplicates"), (32, "hot"))
+FORMATS = (
+    ((1, 1, 1), Codebook.MCG),
+    ((4, 4, 4), Codebook.MCG),
+    ((2, 3, 4), Codebook.MCG),
+    ((2, 2, 2), Codebook.DEFAULT),
+    ((3, 3, 3), Codebook.MUL1),
+)
+
+
+class Sources:
+    """Everything random of a job: tensors on the device, routes on the host."""
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self.torch, self.numpy = material.generator(seed, device), np.random.default_rng(seed)
+
+
+class Experts:
+    """A layer of made-up experts with their decoded weights, which only the reference reads."""
+
+    def __init__(self, source: torch.Generator, shape: Shape, bits: tuple[int, int, int], book: Codebook) -> None:
+        widths = ((shape.hidden, shape.intermediate),) * 2 + ((shape.intermediate, shape.hidden),)
+        scales = (2.0, 2.0, 1.0)  # of the order of 2, so that silu is curved where it is used
+        parts = [
+            [material.part(source, *width, count, scale=scale) for _ in range(shape.experts)]
+            for width, count, scale in zip(widths, bits, scales, strict=True)
+        ]
+        projections = [
+            Projection(
+                torch.stack([one.trellis for one in part]),
+                torch.stack([one.suh for one in part]),
+                torch.stack([one.svh for one in part]),
+            )
+            for part in parts
+        ]
+        self.shape, self.bits, self.book = shape, bits, book
+        self.layer = Layer(projections, book.abi)
+        self._decoded: dict[int, tuple[torch.Tensor, ...]] = {}
+
+    def decoded(self, expert: int) -> tuple[torch.Tensor, ...]:
+        """The three coded matrices of an expert, as halves, once decoded."""
+        if expert not in self._decoded:
+            self._decoded[expert] = tuple(
+                reference.rotated_weights(one.trellis[expert], self.book).half() for one in self.layer.projections
+            )
+        return self._decoded[expert]
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """In double precision, rounded only where campaign section 5.2 has a boundary: x, and the activation."""
+        entry, out = reference.at_entry(x), torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+        for expert in ids.unique().tolist():
+            if not 0 <= expert < self.shape.experts:
+                continue
+            rows, slots = torch.nonzero(ids == expert, as_tuple=True)
+            gate, up = (self._linear(number, expert, entry[rows]) for number in (0, 1))
+            gate, up = gate.clamp(max=LIMIT), up.clamp(-LIMIT, LIMIT)
+            activation = (gate / (1.0 + torch.exp(-gate)) * up).half().double()
+            part = self._linear(2, expert, activation) * weights[rows, slots].double().unsqueeze(1)
+            out.index_add_(0, rows, part)
+        return out
+
+    def _linear(self, number: int, expert: int, x: torch.Tensor) -> torch.Tensor:
+        part, matrix = self.layer.projections[number], self.decoded(expert)[number].double()
+        rotated = reference.transform(x * part.suh[expert].double())
+        return reference.transform(rotated @ matrix) * part.svh[expert].double()
+
+    def load(self, ids: torch.Tensor) -> tuple[int, int]:
+        """(weights, trellis bytes) of the different experts that ``ids`` name."""
+        count = sum(0 <= expert < self.shape.experts for expert in ids.unique().tolist())
+        return count * self.shape.weights_per_expert, count * self.shape.weights_per_expert // 3 * sum(self.bits) // 8
+
+
+@dataclass
+class RoutedProblem:
+    """One layer, one batch with its routes."""
+
+    experts: Experts
+    library: MoeLibrary
+    x: torch.Tensor
+    ids: torch.Tensor
+    route_weights: torch.Tensor
+    number: int = 0
+    _expected: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return int(self.x.shape[0])
+
+    @property
+    def weights(self) -> int:
+        return self.experts.load(self.ids)[0]
+
+    @property
+    def bytes(self) -> int:
+        return self.experts.load(self.ids)[1]
+
+    def outputs(self) -> list[torch.Tensor]:
+        """One, full of NaN."""
+        return [torch.full(self.x.shape, torch.nan, device=self.x.device)]
+
+    def expected(self) -> list[torch.Tensor]:
+        """Computed once."""
+        if not self._expected:
+            self._expected.append(self.experts.forward(self.x, self.ids, self.route_weights))
+        return self._expected
+
+    def launch(self, outputs: Sequence[torch.Tensor]) -> str:
+        """One call."""
+        arguments = (self.experts.layer, self.x, self.ids, self.route_weights, outputs[0])
+        return self.library.forward(*arguments, limit=LIMIT, number=self.number)
+
+    def copy(self) -> RoutedProblem:
+        """Own rows and routes."""
+        tensors = (self.x.clone(), self.ids.clone(), self.route_weights.clone())
+        return RoutedProblem(self.experts, self.library, *tensors, number=self.number)
+
+    def variations(self, count: int) -> list[Problem]:
+        """Other experts, rows rolled, weights scaled."""
+        experts = self.experts.shape.experts
+        return [
+            RoutedProblem(
+                self.experts,
+                self.library,
+                self.x.roll(number, dims=1).contiguous(),
+                torch.where(self.ids < 0, self.ids, (self.ids + 5 * number) % experts).int().contiguous(),
+                self.route_weights * (1.0 + 0.25 * number),
+                self.number,
+            )
+            for number in range(count)
+        ]
+
+    def take(self, other: Problem) -> None:
+        """The other's rows and routes."""
+        assert isinstance(other, RoutedProblem)
+        self.x.copy_(other.x)
+        self.ids.copy_(other.ids)
+        self.route_weights.copy_(other.route_weights)
+
+    def incumbents(self, module: ModuleType) -> Mapping[str, Callable[[], list[torch.Tensor]]]:
+        """exllamav3's routed experts; the cooperative kernel where the version has it."""
+        bits = self.experts.bits[0]
+        batch = incumbents.Batch(self.x, self.ids, self.route_weights)
+        return incumbents.routed(module, self.experts.layer, bits, batch, limit=LIMIT)
+
+
+class RoutedWorkload:
+    """``Workload`` of one built variant of the routed experts."""
+
+    def __init__(self, library: Path, device: torch.device, kernel: str) -> None:
+        self.library, self.device, self.kernel = MoeLibrary(library), device, kernel
+        self.describe = self.library.native.describe()
+        self._served: dict[tuple[int, int], Experts] = {}
+
+    def parity(self, seed: int) -> Iterator[Group]:
+        """Every row count for K 2 and K 3 at the served shape; other formats and an odd shape in brief."""
+        source = Sources(seed, self.device)
+        for bits in (2, 3):
+            served = self.served(seed, bits)
+            for rows in range(1, MAX_ROWS + 1):
+                pairs = [(route, kind) for route in ROUTES for kind in material.INPUTS]
+                if rows not in WHOLE_ROWS:
+                    pairs = [(route, material.INPUTS[(place + rows) % 4]) for place, route in enumerate(ROUTES)]
+                yield self._group(f"served-k{bits}-m{rows}", served, rows, pairs, source)
+        for shape in (SMALL, ODD):
+            for each, book in FORMATS:
+                made = Experts(source.torch, shape, each, book)
+                name = f"{book.value}-h{shape.hidden}-k{''.join(map(str, each))}"
+                for rows in BRIEF_ROWS:
+                    pairs = [(route, material.INPUTS[place % 4]) for place, route in enumerate(ROUTES)]
+                    yield self._group(f"{name}-m{rows}", made, rows, pairs, source)
+
+    def served(self, seed: int, bits: int) -> Experts:
+        """The served layer at one K, made once."""
+        if (seed, bits) not in self._served:
+            self._served[seed, bits] = Experts(
+                material.generator(seed + bits, self.device), SERVED, (bits,) * 3, Codebook.MCG
+            )
+        return self._served[seed, bits]
+
+    def rotating(self, seed: int, bits: int, rows: int) -> list[Problem]:
+        """Sixteen uniform random routes over a layer of 201 MB (K 2); weights that a half can hold, for incumbents."""
+        source, made = material.generator(seed + 7, self.device), self.served(0, bits)
+        problems = []
+        for _ in range(SETS):
+            order = torch.rand(rows, SERVED.experts, generator=source, device=self.device).argsort(dim=1)
+            weights = torch.rand(rows, SERVED.topk, generator=source, device=self.device).half().float()
+            x = material.inputs(source, "gaussian", rows, SERVED.hidden)
+            ids = order[:, : SERVED.topk].int().contiguous()
+            problems.append(RoutedProblem(made, self.library, x, ids, weights))
+        return list(problems)
+
+    def small(self, seed: int) -> list[Problem]:
+        """Two formats, four row counts, hot and spread routes."""
+        source = Sources(seed, self.device)
+        made: list[Problem] = []
+        for bits in ((2, 2, 2), (3, 3, 3)):
+            experts = Experts(source.torch, SMALL, bits, Codebook.MCG)
+            made += [self._problem(experts, rows, (route, "gaussian"), source) for rows, route in SMALL_ROUTES]
+        return made
+
+    def refusals(self) -> Mapping[str, tuple[str, str]]:
+        """Too many rows are declined; flat ids and other widths are errors."""
+        source = Sources(1, self.device)
+        experts = Experts(source.torch, SMALL, (2, 2, 2), Codebook.MCG)
+        many = self._problem(experts, MAX_ROWS + 1, ("unique", "gaussian"), source)
+        few = self._problem(experts, 2, ("unique", "gaussian"), source)
+
+        def call(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, out: torch.Tensor) -> str:
+            try:
+                return self.library.forward(experts.layer, x, ids, weights, out, limit=LIMIT)
+            except InputError:
+                return "error"
+
+        out = few.outputs()[0]
+        flat = (few.ids.flatten(), few.route_weights.flatten())
+        return {
+            "rows-33": ("rows-above-limit", many.launch(many.outputs())),
+            "flat-ids": ("error", call(few.x, *flat, out)),
+            "float32-x": ("error", call(few.x.float(), few.ids, few.route_weights, out)),
+            "another-width": ("error", call(few.x[:, :256].contiguous(), few.ids, few.route_weights, out)),
+        }
+
+    def poison_scratch(self) -> None:
+        """Nothing: control words and sums share the scratch, and only the library knows where they lie."""
+
+    def counted(self) -> tuple[int, dict[int, int]]:
+        """As the kernel counted on the device."""
+        return self.library.counted(self.device)
+
+    def _group(
+        self, name: str, experts: Experts, rows: int, pairs: Sequence[tuple[Route, str]], source: Sources
+    ) -> Group:
+        problems = tuple(self._problem(experts, rows, pair, source) for pair in pairs)
+        return Group(name, experts.bits[0], rows, problems)
+
+    def _problem(self, experts: Experts, rows: int, pair: tuple[Route, str], source: Sources) -> RoutedProblem:
+        ids = torch.from_numpy(layers.routes(source.numpy, pair[0], experts.shape, rows)).to(self.device)
+        weights = torch.from_numpy(source.numpy.uniform(0.05, 1.0, ids.shape).astype(np.float32)).to(self.device)
+        x = material.inputs(source.torch, pair[1], rows, experts.shape.hidden)
+        return RoutedProblem(experts, self.library, x, ids, weights)

@@ -1,0 +1,105 @@
+"""What a kernel family gives the desk: problems to solve, and its own count of launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Protocol
+
+import torch
+
+
+class Problem(Protocol):
+    """One layer with one batch of inputs."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the batch."""
+        ...
+
+    @property
+    def weights(self) -> int:
+        """Weights that have to be decoded: of the different experts, or of every part."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Trellis bytes that have to be read."""
+        ...
+
+    def outputs(self) -> list[torch.Tensor]:
+        """Fresh float32 outputs full of NaN."""
+        ...
+
+    def expected(self) -> list[torch.Tensor]:
+        """The outputs in double precision."""
+        ...
+
+    def launch(self, outputs: Sequence[torch.Tensor]) -> str:
+        """The kernel under test on the current stream; empty, or its typed decline."""
+        ...
+
+    def copy(self) -> Problem:
+        """The same with input buffers of its own."""
+        ...
+
+    def variations(self, count: int) -> list[Problem]:
+        """Problems of the same layer and rows with other inputs (and routes)."""
+        ...
+
+    def take(self, other: Problem) -> None:
+        """Copy another problem's inputs (same layer and rows) into this one's buffers."""
+        ...
+
+    def incumbents(self, module: ModuleType) -> Mapping[str, Callable[[], list[torch.Tensor]]]:
+        """Calls of another library's kernels on the same inputs, by name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Group:
+    """Problems whose worst reading makes one parity case."""
+
+    name: str
+    bits: int
+    rows: int
+    problems: tuple[Problem, ...]
+
+
+class Workload(Protocol):
+    """A kernel family with one library under test."""
+
+    @property
+    def kernel(self) -> str:
+        """What the profiler calls its kernels: a part of their names."""
+        ...
+
+    @property
+    def describe(self) -> Mapping[str, object]:
+        """What the library says of itself."""
+        ...
+
+    def parity(self, seed: int) -> Iterator[Group]:
+        """Every case of the campaign's list that this family has."""
+        ...
+
+    def rotating(self, seed: int, bits: int, rows: int) -> list[Problem]:
+        """Problems of the served shape that together exceed the second-level cache."""
+        ...
+
+    def small(self, seed: int) -> list[Problem]:
+        """A few problems that cover the code quickly, for tools that slow a program down."""
+        ...
+
+    def refusals(self) -> Mapping[str, tuple[str, str]]:
+        """Calls that must be declined: name to (expected reason, what happened)."""
+        ...
+
+    def poison_scratch(self) -> None:
+        """Fill whatever scratch the current stream uses, except its control words, with NaN."""
+        ...
+
+    def counted(self) -> tuple[int, dict[int, int]]:
+        """The library's own count on the device: launches, and launches by rows."""
+        ...

@@ -1,0 +1,79 @@
+"""The GPU desk's reference and comparisons, on the processor: they are plain torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from carve_kernels.desk import layers
+from carve_kernels.desk.gpu import build_incumbent, compare, reference, sanitizer
+from carve_kernels.exl3.codebook import Codebook
+from carve_kernels.exl3.linear import Linear, dequantise, reconstruct
+from carve_kernels.exl3.trellis import windows
+
+
+def made(bits: int, book: Codebook) -> Linear:
+    return layers.linear(np.random.default_rng(bits), 128, 256, bits, book)
+
+
+def on_torch(part: Linear) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.from_numpy(part.trellis.view(np.int16)), torch.from_numpy(part.suh), torch.from_numpy(part.svh)
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+@pytest.mark.parametrize("book", Codebook)
+def test_states_and_weights_are_those_of_the_format(bits: int, book: Codebook) -> None:
+    part = made(bits, book)
+    trellis, _, _ = on_torch(part)
+    assert np.array_equal(reference.states(trellis).numpy(), windows(part.trellis).astype(np.int64))
+    assert np.array_equal(reference.rotated_weights(trellis, book).numpy(), reconstruct(part.trellis, book))
+
+
+def test_a_linear_is_its_plain_weight() -> None:
+    part = made(6, Codebook.MCG)
+    x = np.random.default_rng(1).standard_normal((3, 128))
+    found = reference.linear(torch.from_numpy(x), *on_torch(part), Codebook.MCG)
+    assert np.allclose(found.numpy(), x @ dequantise(part).astype(np.float64), rtol=1e-5, atol=1e-6)
+
+
+def test_a_reading_finds_the_worst_row_of_the_worst_matrix() -> None:
+    true = torch.ones(4, 8, dtype=torch.float64)
+    bad = true.float().clone()
+    bad[2] *= 1.5
+    reading = compare.reading([true.float(), bad], [true, true])
+    assert reading.relative_error == pytest.approx(0.5)
+    assert reading.norm_ratio == pytest.approx(1.5)
+    assert reading.finite
+
+
+def test_an_element_nobody_wrote_is_not_finite() -> None:
+    out = torch.ones(2, 4)
+    out[1, 3] = torch.nan
+    assert not compare.reading([out], [torch.ones(2, 4, dtype=torch.float64)]).finite
+
+
+def test_equal_is_bit_by_bit() -> None:
+    assert compare.equal([torch.tensor([torch.nan])], [torch.tensor([torch.nan])])
+    assert not compare.equal([torch.tensor([0.0])], [torch.tensor([-0.0])])
+
+
+@pytest.mark.parametrize(
+    ("words", "errors"),
+    [
+        ("========= ERROR SUMMARY: 0 errors", 0),
+        ("========= ERROR SUMMARY: 65 errors", 65),
+        ("========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)", 2),
+        ("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)", 0),
+        ("killed", -1),
+    ],
+)
+def test_a_tools_summary_is_read(words: str, errors: int) -> None:
+    assert sanitizer.errors_of(words) == errors
+
+
+def test_absent_kernels_become_nulls() -> None:
+    listed = ("U tfp_exl3_gemm_kernel_fp32_b5_cb1", "U _Z9exl3_gemvv", "U cudaMalloc", "00000000 T _Z9exl3_gemvv")
+    text = build_incumbent.absent("\n".join(listed))
+    assert "tfp_exl3_gemm_kernel_fp32_b5_cb1: .zero" in text
+    assert "_Z9exl3_gemvv" not in text
+    assert "cudaMalloc" not in text
