@@ -127,8 +127,8 @@ def run_compiler(
 ) -> subprocess.CompletedProcess[str]:
     """The command's result; InputError with its own words where it fails.
 
-    With ``writes`` it compiles a candidate's source, which may include whatever it can reach: so it reaches that folder,
-    the sources and the compiler alone, where there is a sandbox.
+    With ``writes`` it compiles a candidate's source, which may include whatever it can reach: so it reaches that
+    folder, the sources and the compiler alone, where there is a sandbox.
     """
     words = list(command)
     if writes is not None and available().tool != "none":

@@ -16,7 +16,7 @@ from runner.craft.candidate import laid_over, taken, toy
 from runner.craft.candidate import subjects as candidate_subjects
 from runner.digest import sha256_bytes, sha256_file
 from runner.graders import tree_subjects
-from runner.model.order import KernelOrder, WorkOrder
+from runner.model.order import KernelOrder, SurveyOrder, WorkOrder
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS, desk_builds
@@ -30,6 +30,8 @@ _WITHOUT_PACK = frozenset({"fake", "desk"})
 
 def build(run: Run) -> Run:
     """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words."""
+    if isinstance(run.order.order, SurveyOrder):
+        return replace(run, built=replace(run.built, subjects=subjects_of({})))
     adapter = run.manifest.adapter
     frozen = candidate_libraries(run, adapter)
     others = tuple(name for name in wanted(run.order.order, adapter) if name not in frozen)
