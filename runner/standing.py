@@ -51,7 +51,7 @@ def observe(workspace: Path, name: str, boot: BootRecord) -> Path:
     """
     manifest, key = load_manifest(name), runner_key()
     native = manifest.adapter != "fake"
-    subjects = subjects_of(build_libraries(("incumbent",), native=native)) | engine_subjects(manifest)
+    subjects = subjects_of(build_libraries(("incumbent",), manifest.adapter)) | engine_subjects(manifest)
     subjects |= pack_subjects(manifest) if native else {}
     seen = Observation(
         created_at=now(),
