@@ -134,8 +134,10 @@ def _bake(job: Job, given: Inputs, identity: dict[str, Any]) -> None:
 
 def verify(job: Job, product: Product) -> Verified:
     """The pack again, all of it: kept bytes, dropped names, bits, configuration, every module's error recomputed."""
-    given = _inputs(job)
-    text = (job.product / PROVENANCE).read_text(encoding="utf-8")
+    given, file = _inputs(job), job.product / PROVENANCE
+    if not file.is_file():
+        return Verified(digests={}, summary=product.summary, faults=(f"{PROVENANCE} is missing",), provenance="")
+    text = file.read_text(encoding="utf-8")
     provenance = json.loads(text)
     pack, broken = inspect(job.product)
     found = [f"{fault.what}: {fault.where}: expected {fault.expected}, found {fault.found}" for fault in broken]

@@ -11,7 +11,9 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -121,6 +123,14 @@ class Repository:
         return {name: str(told["tag"]) for name, told in sorted(self.state["files"].items())}
 
     def _index(self) -> dict[str, str]:
+        """Tensor to file. Kept once it was read: the commit is fixed, and what is finished needs no network."""
+        kept = self.folder / INDEX
+        if not kept.is_file():
+            write_whole(kept, json.dumps({"weight_map": self._ask_index()}).encode())
+        listed: dict[str, str] = json.loads(kept.read_bytes())["weight_map"]
+        return listed
+
+    def _ask_index(self) -> dict[str, str]:
         answer = self._ask(INDEX)
         if answer.status_code == httpx.codes.NOT_FOUND:
             return {entry.name: _SINGLE for entry in self._header(_SINGLE).entries}
@@ -148,9 +158,7 @@ class Repository:
         raise self._nothing_comes(file, found)
 
     def _url(self, file: str) -> str:
-        from huggingface_hub import hf_hub_url  # noqa: PLC0415 (an extra; only remote donors need it)
-
-        return str(hf_hub_url(self.name, file, revision=self.revision, endpoint=self.endpoint))
+        return str(_hub().hf_hub_url(self.name, file, revision=self.revision, endpoint=self.endpoint))
 
     def _header(self, file: str) -> Header:
         first = self._fetch(Range(file, 0, FIRST_BYTES))
@@ -289,6 +297,17 @@ def ranges(entries: Iterable[Entry]) -> list[Range]:
 
 def token() -> dict[str, str]:
     """What the user's own hub settings say about who asks."""
-    from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415 (an extra; only remote donors need it)
+    return dict(_hub().utils.build_hf_headers())
 
-    return dict(build_hf_headers())
+
+def _hub() -> ModuleType:
+    """The hub's own library, which comes with the engine: addresses and tokens are its business."""
+    try:
+        return import_module("huggingface_hub")
+    except ImportError as error:
+        raise InputError(
+            "a donor in a repository needs huggingface_hub",
+            where="donor",
+            found=str(error),
+            next_step="`scripts/setup engine` installs it; a local copy of the donor needs nothing",
+        ) from error

@@ -17,11 +17,11 @@ from runner import archive
 from runner.digest import canonical_json, sha256_bytes, sha256_file
 from runner.errors import InputError, TrustError
 from runner.files import write_whole
+from runner.graders import GRADERS
 from runner.model.boot import BootRecord
 from runner.model.plan import Plan
 from runner.paths import source_root
 from runner.plan import plan_digest
-from runner.steps.build import GRADERS
 from runner.steps.journal import Event, Journal
 from runner.steps.state import Run
 

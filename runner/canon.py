@@ -43,6 +43,30 @@ def _decisions(ledger: Ledger) -> list[Decided]:
     return list(newest.values())
 
 
+def _current(decisions: list[Decided]) -> list[Decided]:
+    """Of the adoptions that count, the newest for each order on each seat, newest first."""
+    adopted = [each for each in decisions if each.adoption.result == "ADOPTED" and not each.against]
+    latest = {(each.report.order.name, each.report.seat.name): each for each in adopted}
+    return [each for each in reversed(adopted) if latest[each.report.order.name, each.report.seat.name] is each]
+
+
+def standing(ledger: Ledger) -> list[Decided]:
+    """What stands, newest first."""
+    return _current(_decisions(ledger))
+
+
+def previous(ledger: Ledger, adoption: str) -> Decided | None:
+    """What would stand for the order and seat of an adoption (by its digest) if it were taken back."""
+    given_back = ledger.entries[adoption].of(Adoption)
+    without = Ledger(
+        {digest: entry for digest, entry in ledger.entries.items() if digest != adoption},
+        ledger.outsiders,
+        ledger.workspace,
+    )
+    fitting = [each for each in standing(without) if each.report.seat.name == given_back.seat]
+    return next((each for each in fitting if each.report.order.name == given_back.report.order), None)
+
+
 def _pending(ledger: Ledger) -> list[str]:
     """Reports about which nobody ever decided; a decision taken back leaves its report out."""
     decided = {adoption.report.digest for _, adoption in ledger.of(Adoption)}
@@ -105,9 +129,9 @@ def render(ledger: Ledger) -> str:
     newest = ledger.oldest_first[-1].predicate.created_at if ledger.oldest_first else ""
     decisions = _decisions(ledger)
     adopted = [each for each in decisions if each.adoption.result == "ADOPTED" and not each.against]
-    latest = {(each.report.order.name, each.report.seat.name): each for each in adopted}
-    standing = [each for each in reversed(adopted) if latest[each.report.order.name, each.report.seat.name] is each]
-    older = [each for each in adopted if latest[each.report.order.name, each.report.seat.name] is not each]
+    current = _current(decisions)
+    stand = {each.entry.digest for each in current}
+    older = [each for each in adopted if each.entry.digest not in stand]
     rejected = [each for each in decisions if each.adoption.result == "REJECTED"]
     uncounted = [each for each in decisions if each.against]
     lines = [
@@ -120,12 +144,12 @@ def render(ledger: Ledger) -> str:
         "",
         "## Standing: adopted by a person",
         "",
-        *(line for each in standing for line in standing_lines(each, ledger, newest)),
+        *(line for each in current for line in standing_lines(each, ledger, newest)),
         "## Open items",
         "",
         *table(
             ("item", "owner", "until", "run"),
-            [row for each in standing for row in open_items(each, ledger, newest)],
+            [row for each in current for row in open_items(each, ledger)],
         ),
         "## Pending: nobody has decided",
         "",
@@ -200,4 +224,4 @@ def differs(workspace: Path, text: str) -> str:
     return f"{CANON}:{number}: found {is_!r}, expected {should!r}"
 
 
-__all__ = ["CANON", "differs", "render", "write"]
+__all__ = ["CANON", "differs", "previous", "render", "standing", "write"]

@@ -55,7 +55,7 @@ def order_field(report: ReportPredicate, *path: str) -> Any:
     value = parse(report.order.text.encode(), report.order.name).value
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
-    return value
+    return str(value) if isinstance(value, str) else value  # the strict reader's text knows how it was written
 
 
 def launched(measured: Measured) -> BootRecord | None:
@@ -180,7 +180,7 @@ def standing_lines(decided: Decided, ledger: Ledger, newest: str) -> list[str]:
     ]
 
 
-def open_items(decided: Decided, ledger: Ledger, newest: str) -> Iterator[tuple[object, ...]]:
+def open_items(decided: Decided, ledger: Ledger) -> Iterator[tuple[object, ...]]:
     """What is left to do for one standing entry: item, owner, until when, run."""
     report = decided.report
     issuer = order_field(report, "people", "issuer") or "not named"

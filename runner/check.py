@@ -24,6 +24,7 @@ from runner.model.order import (
     Primary,
     RecipeOrder,
     RunnableOrder,
+    SurveyOrder,
     Target,
     WorkOrder,
     load_order,
@@ -31,6 +32,7 @@ from runner.model.order import (
 from runner.model.seat import SeatManifest
 from runner.plan_parameters import sealed_parameters
 from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY, NEEDS_PRODUCT
+from runner.probes import findings
 from runner.stats import supports
 from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
@@ -58,6 +60,16 @@ def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
     return tuple(sorted(placed, key=lambda one: (one.place.line, one.place.column)))
 
 
+def looked_at(path: Path) -> str:
+    """How many facts of an order without faults were derived again, in words; nothing where none has a probe."""
+    facts = load_order(path).order.facts
+    seen = [finding.agrees for finding in findings(facts)]
+    if not seen:
+        return ""
+    elsewhere = f", {seen.count(None)} not on this machine" if None in seen else ""
+    return f" ({seen.count(True)} of {len(facts)} facts derived again{elsewhere})"
+
+
 def _manifest(order: WorkOrder, seat: str) -> SeatManifest | None:
     """The seat of the order; None where its kind needs none and names none."""
     target: Target | None = getattr(order, "target", None)
@@ -75,7 +87,7 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
     return (
         *sound,
         *_target(order.target, manifest),
-        *(_primary(order, manifest) if isinstance(order, KernelOrder | GateOrder) else _product(order)),
+        *_kind(order, manifest),
         *_gates(order, manifest),
         *_candidate(order, manifest),
     )
@@ -139,6 +151,21 @@ def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:
             ("intent", "expected_gain", "high"),
             f"a gain of {gain.high} lies inside the margin {primary.margin} (natural-log ratio): it cannot be decided",
         )
+
+
+def _kind(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
+    """What only this kind of order has to have."""
+    if isinstance(order, SurveyOrder):
+        return _survey(order)
+    return _product(order) if isinstance(order, RecipeOrder) else _primary(order, manifest)
+
+
+def _survey(order: SurveyOrder) -> Iterator[Fault]:
+    for index, request in enumerate(order.gates):
+        if request.name != "claims":
+            yield Fault(("gates", index, "name"), f"gate {request.name} needs a seat; a survey has gate claims alone")
+    if order.gates and not any(fact.probe for fact in order.facts if fact.status == "standing"):
+        yield Fault(("facts",), "no standing fact has a probe: there is nothing that gate claims could look at")
 
 
 def _product(order: RecipeOrder) -> Iterator[Fault]:

@@ -9,7 +9,7 @@ from typing import cast
 
 import typer
 
-from runner.commands import craft, decisions, evidence, execution, orders, views
+from runner.commands import canon, craft, decisions, evidence, execution, orders, views
 from runner.errors import CarveError, InputError
 
 _CLICK_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
@@ -24,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for group in (orders, craft, execution, views, evidence, decisions):
+for group in (orders, craft, execution, views, evidence, decisions, canon):
     group.register(app)
 
 

@@ -10,6 +10,7 @@ from runner.adoption import objections, revoked, stale, waivers_for
 from runner.attest.dsse import SigningKey
 from runner.attest.statement import Signed, moment, open_signed, sign
 from runner.attest.trust import Trust, load_trust
+from runner.canon_entry import launch_command, launched
 from runner.clock import now
 from runner.errors import InputError, TrustError
 from runner.items import blocking
@@ -112,24 +113,51 @@ def waive(desk: Desk, run: str, gate: str, reason: str, expires_at: str) -> Path
     return desk.sign(waiver, {"report": entry.digest})
 
 
-def revoke(desk: Desk, digest: str, reason: str) -> Path:
-    """Take an adoption, rejection or waiver back, named by its digest or the beginning of it."""
-    gone = revoked(desk.ledger)
+def decision(book: Ledger, digest: str, *kinds: type[Predicate]) -> Signed:
+    """The one decision that stands and whose digest begins so. Raises InputError where there is none, or several."""
+    gone = revoked(book)
     found = [
-        entry.digest
-        for kind in (Adoption, Waiver)
-        for entry, _ in desk.ledger.of(kind)
+        entry
+        for kind in kinds
+        for entry, _ in book.of(kind)
         if entry.digest.startswith(digest) and entry.digest not in gone
     ]
     if len(found) != 1:
         raise InputError(
             "no single decision of this digest",
-            where=str(desk.workspace / ADOPTIONS),
+            where=str(book.workspace / ADOPTIONS),
             expected="the digest of one decision that stands",
-            found=f"{digest}: {', '.join(found) or 'none'}",
+            found=f"{digest}: {', '.join(entry.digest for entry in found) or 'none'}",
         )
-    revocation = Revocation(created_at=desk.at, parents=desk.ledger.heads(), revokes=found[0], reason=reason)
-    return desk.sign(revocation, {"decision": found[0]})
+    return found[0]
 
 
-__all__ = ["Desk", "adopt", "reject", "revoke", "waive"]
+def revoke(desk: Desk, digest: str, reason: str) -> Path:
+    """Take an adoption, rejection or waiver back, named by its digest or the beginning of it."""
+    taken_back = decision(desk.ledger, digest, Adoption, Waiver).digest
+    revocation = Revocation(created_at=desk.at, parents=desk.ledger.heads(), revokes=taken_back, reason=reason)
+    return desk.sign(revocation, {"decision": taken_back})
+
+
+def way_back(book: Ledger, digest: str) -> tuple[str, str]:
+    """The adoption's digest, and the launch of what stood before it, out of the canon's own statements.
+
+    Raises InputError where no single adoption is meant.
+    """
+    entry = decision(book, digest, Adoption)
+    adoption = entry.of(Adoption)
+    if adoption.result != "ADOPTED":
+        raise InputError("not an adoption", where=entry.where, expected="ADOPTED", found=adoption.result)
+    before = canon.previous(book, entry.digest)
+    if before is None:
+        text = f"nothing was adopted before it: {adoption.seat} stands as its manifest says (runner seat up)"
+        return entry.digest, text
+    boot = launched(book.measured(before.entry))
+    steps = [f"back to run {before.report.run}, adopted on {before.adoption.created_at} by {before.by}"]
+    if boot is not None:
+        steps += ["stop the engine, then start", "", launch_command(before.report, boot), ""]
+        steps += [f"ready when it says {boot.kv_tokens} KV tokens and {boot.resolved.get('variant', 'the incumbent')}"]
+    return entry.digest, "\n".join(steps)
+
+
+__all__ = ["Desk", "adopt", "decision", "reject", "revoke", "waive", "way_back"]

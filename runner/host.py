@@ -15,12 +15,12 @@ from pathlib import Path
 from runner.away import check_job, write_bundle
 from runner.clock import now
 from runner.errors import CarveError, TrustError
+from runner.graders import tree_subjects
 from runner.model.order import load_order
 from runner.model.plan import Plan
 from runner.paths import source_root
 from runner.plan import plan_digest
 from runner.steps.boots import boots
-from runner.steps.build import tree_subjects
 from runner.steps.journal import Journal
 from runner.steps.seats import load_manifest
 from runner.steps.state import Built, Run, Sealed

@@ -16,8 +16,8 @@ from runner.model.order import (
     KernelOrder,
     OrderFile,
     Primary,
+    RecipeOrder,
     RunnableOrder,
-    SurveyOrder,
     Target,
 )
 from runner.model.plan import Plan, PlannedGate, PlannedWindow
@@ -33,12 +33,10 @@ PRODUCT = "product."
 
 
 def runnable(file: OrderFile) -> RunnableOrder:
-    """The order, where it can be executed. Raises InputError for a survey, and where seat or recipe is missing."""
+    """The order, where it can be executed. Raises InputError where seat or recipe is missing."""
     order = file.order
-    if isinstance(order, SurveyOrder):
-        raise InputError("a survey order has no run", where=order.id, expected="a kind with a seat", found=order.kind)
     target_of(order)
-    if not isinstance(order, KernelOrder | GateOrder) and not order.recipe:
+    if isinstance(order, RecipeOrder) and not order.recipe:
         raise InputError(
             "the order does not say what is to be made", where=f"{order.id}: recipe", expected="a recipe", found="none"
         )
@@ -61,8 +59,9 @@ def layout_of(order: RunnableOrder, manifest: SeatManifest) -> Layout:
     """The order on its seat."""
     candidate = order.candidate if isinstance(order, KernelOrder) else None
     watermarked = any(request.name == "watermark" for request in order.gates)
-    recipe = not isinstance(order, KernelOrder | GateOrder)
-    return Layout(target_of(order), manifest, candidate, primary_of(order), watermarked, recipe)
+    recipe = isinstance(order, RecipeOrder)
+    claims = tuple(fact for fact in order.facts if fact.status == "standing")
+    return Layout(target_of(order), manifest, candidate, primary_of(order), watermarked, claims, recipe)
 
 
 def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, str], seed_commitment: str) -> Plan:

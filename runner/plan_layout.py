@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from runner.model.base import Arm
-from runner.model.order import Candidate, GateRequest, Primary, Target
+from runner.model.order import Candidate, Fact, GateRequest, Primary, Target
 from runner.model.plan import BootRole, Expectation, PlannedBoot, PlannedWindow
 from runner.model.seat import SeatManifest
 
@@ -47,6 +47,8 @@ class Layout:
     primary: Primary | None
     watermarked: bool = False
     """The order has the gate that needs the deliberately wrong build."""
+    claims: tuple[Fact, ...] = ()
+    """Standing facts of the order."""
     recipe: bool = False
     """Both arms run the incumbent's kernels; the candidate's is a boot of the recipe's product."""
 

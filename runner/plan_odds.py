@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
+from math import comb, log
 
 from runner.model.order import GateOrder, RunnableOrder
 from runner.model.plan import Plan, PlannedGate
 from runner.model.seat import SeatManifest
 from runner.plan import primary_of
-from runner.stats import chances, sigma_of_half_width
+from runner.stats import chances, noninferiority_power, sigma_of_half_width
+
+_BY_DOCUMENT = {"kld": "bound", "ppl-prefill": "margin", "ppl-decode": "margin"}
+"""Gates that judge the median document, and the parameter that it must not cross."""
+_COVERAGE = 0.95
+"""Coverage of their interval where the order names none."""
+_LOSES = 0.2
+"""A candidate that is worth refusing loses one needle in five."""
+
+_EXACT = "exact on a deterministic seat: the same bytes give the same verdict"
+_NOT_EXACT = "as on a deterministic seat; how far this one moves by itself is unknown until an A/A order has run"
 
 
 @dataclass(frozen=True)
@@ -28,13 +38,17 @@ class Odds:
 
 def odds(plan: Plan, order: RunnableOrder, manifest: SeatManifest) -> tuple[Odds, ...]:
     """Every gate of the plan, in order."""
-    return tuple(_odds(gate, order, manifest) for gate in plan.gates)
+    return tuple(_odds(gate, plan, order, manifest) for gate in plan.gates)
 
 
-def _odds(gate: PlannedGate, order: RunnableOrder, manifest: SeatManifest) -> Odds:
+def _odds(gate: PlannedGate, plan: Plan, order: RunnableOrder, manifest: SeatManifest) -> Odds:
     primary = primary_of(order)
+    if gate.name in _BY_DOCUMENT and (documents := _most(gate, plan, "documents")):
+        return _by_document(gate, documents)
+    if gate.name == "needle" and (trials := _needles(gate, plan)):
+        return _by_needle(gate, trials)
     if gate.name != "speed" or primary is None:
-        return Odds(gate.name, 0.0, 0.0, 1.0, "exact on a deterministic seat: the same bytes give the same verdict")
+        return Odds(gate.name, 0.0, 0.0, 1.0, _NOT_EXACT if manifest.adapter in ("docker", "attach") else _EXACT)
     sigma = sigma_of_half_width(float(manifest.noise.a_a_half_width), primary.pairs)
     margin = float(primary.margin)
     if isinstance(order, GateOrder):
@@ -51,3 +65,36 @@ def _odds(gate: PlannedGate, order: RunnableOrder, manifest: SeatManifest) -> Od
         good.faster,
         f"gain {effect:+.3f} against margin {margin}, σ of a pair {sigma:.4f} ({manifest.noise.source})",
     )
+
+
+def _most(gate: PlannedGate, plan: Plan, name: str) -> int:
+    """The largest whole number of that name among the arguments of the gate's windows."""
+    values = [window.arguments.get(name) for window in plan.windows if window.id in gate.windows]
+    return max((value for value in values if isinstance(value, int)), default=0)
+
+
+def _by_document(gate: PlannedGate, documents: int) -> Odds:
+    """Whatever the noise: a median document at the limit leaves each document on either side with one half."""
+    limit, coverage = _BY_DOCUMENT[gate.name], gate.parameters.get("coverage", _COVERAGE)
+    passes = noninferiority_power(documents, 1.0, 1.0, 1.0, float(str(coverage)))
+    harm = f"harm: half of all documents beyond {limit} {gate.parameters.get(limit)}"
+    return Odds(gate.name, 0.0, passes, 1.0, f"{documents} documents; {harm}")
+
+
+def _needles(gate: PlannedGate, plan: Plan) -> int:
+    """Needles that each arm is asked for."""
+    sizes = [
+        len(depths) * len(languages)
+        for window in plan.windows
+        if window.id in gate.windows
+        and isinstance(depths := window.arguments.get("depths"), list)
+        and isinstance(languages := window.arguments.get("languages"), list)
+    ]
+    return max(sizes, default=0)
+
+
+def _by_needle(gate: PlannedGate, trials: int) -> Odds:
+    allowed = int(str(gate.parameters.get("lost", 0)))
+    passes = sum(comb(trials, lost) * _LOSES**lost * (1 - _LOSES) ** (trials - lost) for lost in range(allowed + 1))
+    harm = f"harm: every needle is lost with {_LOSES:.0%}"
+    return Odds(gate.name, 0.0, passes, 1.0, f"{trials} needles, {allowed} may be lost; {harm}")

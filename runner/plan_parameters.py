@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from runner.model.order import GateOrder, GateRequest, KernelOrder, RunnableOrder
+from runner.digest import sha256_json
+from runner.model.order import GateOrder, GateRequest, KernelOrder, RunnableOrder, WorkOrder
 from runner.model.seat import SeatManifest
+
+_JUDGES = ("primary", "gates", "kill_lines", "floors")
+"""Fields of an order that decide."""
+
+
+def judgement_digest(order: WorkOrder) -> str:
+    """SHA-256 of everything in the order that decides; brief and plan both show it."""
+    dumped = order.model_dump(mode="json")
+    return sha256_json({name: dumped.get(name) for name in _JUDGES})
 
 
 def sealed_parameters(order: RunnableOrder, manifest: SeatManifest, request: GateRequest) -> dict[str, JsonValue]:

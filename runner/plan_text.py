@@ -11,12 +11,15 @@ from runner.check import check
 from runner.checks.judgement import planned_gates
 from runner.draw import commitment
 from runner.errors import InputError
-from runner.model.order import WorkOrder, load_order
+from runner.model.order import RecipeOrder, RunnableOrder, WorkOrder, load_order
 from runner.model.order.text import line_of
 from runner.model.plan import PlannedWindow
+from runner.model.seat import SeatManifest
 from runner.plan import compile_plan, plan_digest, runnable, seconds_of, target_of
 from runner.plan_odds import odds
+from runner.plan_parameters import judgement_digest
 from runner.readiness import missing
+from runner.steps.make import estimate
 from runner.steps.seats import load_manifest
 
 DRAFT_SEED = bytes(32)
@@ -36,11 +39,14 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     plan = compile_plan(file, manifest, {}, commitment(DRAFT_SEED))
     chances = odds(plan, order, manifest)
     absent = missing(order, manifest)
+    work = _work(order, manifest)
     value = {
         "draft": True,
+        "judgement": judgement_digest(order),
         "missing": absent,
         "planned_gates": [request.model_dump(mode="json", exclude_none=True) for request in planned_gates(order)],
         "plan": plan.model_dump(mode="json"),
+        "make": work,
         "digest": plan_digest(plan),
         "seconds": seconds_of(plan),
         "odds": [asdict(one) for one in chances],
@@ -50,7 +56,9 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         f"{plan.order} on {plan.seat}",
         f"{len(plan.boots)} boots, {len(plan.windows)} windows, about {seconds_of(plan)} s",
         "draft: digests of libraries and pack are sealed when the run starts",
+        f"what judges has SHA-256 {judgement_digest(order)}, as in the brief",
         "",
+        *[f"{'make ' + name:<26} {count}" for name, count in work.items()],
     ]
     for boot in plan.boots:
         loaded = ", ".join(boot.libraries) or "no candidate library"
@@ -66,6 +74,17 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     if absent:
         lines += ["", "execute would refuse this order now:", *(f"  {line}" for line in absent)]
     return value, "\n".join(lines)
+
+
+def _work(order: RunnableOrder, manifest: SeatManifest) -> dict[str, str]:
+    """What the order's recipe will take, counted without network and without a write; empty for a native candidate."""
+    if not isinstance(order, RecipeOrder):
+        return {}
+    try:
+        expected = estimate(order, manifest)
+    except InputError as error:
+        return {"cannot be counted yet": f"{error.what}: {error.where}"}
+    return {"seconds": str(expected.seconds), **expected.counts}
 
 
 def _planned_lines(order: WorkOrder) -> list[str]:

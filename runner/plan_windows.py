@@ -236,6 +236,13 @@ def _pack(layout: Layout, request: GateRequest) -> Made:
     return Made((layout.window("pack", DESK, "pack@1", "none", arguments, seconds=seconds),))
 
 
+def _claims(layout: Layout, request: GateRequest) -> Made:
+    facts: list[JsonValue] = [fact.model_dump(mode="json", exclude_defaults=True) for fact in layout.claims]
+    arguments: dict[str, JsonValue] = {"claims": [fact.id for fact in layout.claims], "facts": facts}
+    seconds = amount(request, "window_seconds", 2)
+    return Made((layout.window("claims", DESK, "claims@1", "none", arguments, seconds=seconds),))
+
+
 def _product(layout: Layout, request: GateRequest) -> Made:
     seconds = amount(request, "window_seconds", 5)
     return Made((layout.window("product", DESK, "product@1", "none", {}, seconds=seconds),))
@@ -267,6 +274,7 @@ def _resolved(layout: Layout, request: GateRequest) -> Made:
 MAKERS: dict[str, Maker] = {
     "pack": _pack,
     "product": _product,
+    "claims": _claims,
     "sensitivity": _sensitivity,
     "resolved": _resolved,
     "engaged": _engaged,

@@ -21,6 +21,10 @@ def missing(order: WorkOrder, manifest: SeatManifest) -> tuple[str, ...]:
     target = getattr(order, "target", None)
     found += [f"pin {name} is unknown" for name, pin in (target.pins if target else {}).items() if pin == UNKNOWN]
     found += [f"gate {request.name} is planned, not written: {request.planned}" for request in planned_gates(order)]
+    for request in order.gates:
+        lacking = [need for need in (request.measure.needs if request.measure else ()) if need in manifest.lacks]
+        if request.planned is None and lacking:
+            found.append(f"gate {request.name} needs {', '.join(lacking)}, which seat {manifest.name} lacks")
     return tuple(found)
 
 

@@ -29,9 +29,21 @@ class Reproduced:
         return f"{'reproduced' if self.agrees else 'contradicted'} by {self.by} in run {self.run}"
 
 
+NO_SEED = "0" * 64
+"""Stands for the seed's commitment where plans of several seeds are compared."""
+_BUILT_ANEW = ("library.", "witness.library")
+"""Subjects that each machine compiles for itself; the digests of their sources stay among the others."""
+
+
+def common(plan: Plan) -> Plan:
+    """The part of a plan that two runs of it share: no seed, and no digest of what each machine compiles itself."""
+    subjects = {name: digest for name, digest in plan.subjects.items() if not name.startswith(_BUILT_ANEW)}
+    return plan.model_copy(update={"seed_commitment": NO_SEED, "subjects": subjects})
+
+
 def shape(plan: Plan) -> str:
-    """Digest of a plan without its seed's commitment: what two runs of one plan share."""
-    return sha256_json(plan.model_dump(mode="json", exclude={"seed_commitment"}))
+    """Digest of :func:`common`."""
+    return sha256_json(common(plan).model_dump(mode="json"))
 
 
 def reproductions(entry: Signed, ledger: Ledger) -> tuple[Reproduced, ...]:
@@ -66,4 +78,4 @@ def _verdicts(report: ReportPredicate) -> dict[str, str]:
     return {f"{gate.name}@{gate.version}": gate.verdict for gate in report.gates}
 
 
-__all__ = ["Reproduced", "assurance_level", "reproductions", "shape"]
+__all__ = ["Reproduced", "assurance_level", "common", "reproductions", "shape"]

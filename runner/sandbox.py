@@ -90,7 +90,9 @@ def _tool() -> str:
 
 
 def _options(reach: Reach) -> list[str]:
-    visible = [*_python(), *(source_root() / name for name in _CODE), *reach.reads]
+    visible = [*python_folders(), *(source_root() / name for name in _CODE), *reach.reads]
+    hidden = [*_hidden(visible)]
+    named = [path for path in reach.reads if any(path.is_relative_to(folder) for folder in hidden)]
     written = [*map(str, reach.writes), *((TEMPORARY,) if reach.temporary else ())]
     return [
         *_PROCESSES,
@@ -100,8 +102,8 @@ def _options(reach: Reach) -> list[str]:
         *(word for path in _SYSTEM for word in _system(Path(path))),
         *_mounts("--ro-bind-try", _SETTINGS),
         *_mounts("--ro-bind", visible),
-        *(word for path in _hidden(visible) for word in ("--tmpfs", str(path))),
-        *_mounts("--ro-bind", reach.reads),  # also where it lies in something hidden, as a built library in the cache
+        *(word for path in hidden for word in ("--tmpfs", str(path))),
+        *_mounts("--ro-bind", named),  # what lies in something hidden is seen all the same, as a library in the cache
         *_mounts("--dev-bind", reach.devices),
         *_mounts("--bind", written),
     ]
@@ -117,9 +119,10 @@ def _system(path: Path) -> list[str]:
     return ["--ro-bind-try", str(path), str(path)]
 
 
-def _python() -> Iterator[Path]:
+def python_folders() -> Iterator[Path]:
     """This interpreter and where it imports packages from; never a folder it was merely started in."""
-    yield from dict.fromkeys((Path(sys.base_prefix).resolve(), Path(sys.prefix).resolve()))
+    own = (Path(sys.base_prefix), Path(sys.prefix))
+    yield from dict.fromkeys((*own, *(path.resolve() for path in own)))  # links to it are followed by their old names
     for entry in sys.path:
         path = Path(entry)
         if path.is_dir() and re.fullmatch("(site|dist)-packages", path.name) and not path.is_relative_to(sys.prefix):
@@ -133,4 +136,4 @@ def _hidden(visible: Iterable[Path]) -> Iterator[Path]:
             yield path
 
 
-__all__ = ["TEMPORARY", "Reach", "available", "confined", "devices"]
+__all__ = ["TEMPORARY", "Reach", "available", "confined", "devices", "python_folders"]

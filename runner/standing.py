@@ -7,9 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from runner import ledger
+from runner.attest.trust import load_trust
+from runner.clock import now
+from runner.model.adoption import Observation
+from runner.model.boot import BootRecord
 from runner.model.plan import PlannedBoot
 from runner.paths import source_root
-from runner.steps.build import build_libraries
+from runner.steps.build import build_libraries, engine_subjects, pack_subjects, subjects_of
+from runner.steps.seal import runner_key
 from runner.steps.seats import load_manifest, seat_of
 from serve.seat import Boot, BootRequest
 
@@ -36,3 +42,23 @@ def standing(name: str) -> Iterator[Boot]:
             yield boot
         finally:
             boot.stop()
+
+
+def observe(workspace: Path, name: str, boot: BootRecord) -> Path:
+    """Sign what the seat is now into the ledger, under the names that reports use; the statement's path.
+
+    Later reports and adoptions are compared with the newest observation. Raises InputError, SeatError, TrustError.
+    """
+    manifest, key = load_manifest(name), runner_key()
+    native = manifest.adapter != "fake"
+    subjects = subjects_of(build_libraries(("incumbent",), native=native)) | engine_subjects(manifest)
+    subjects |= pack_subjects(manifest) if native else {}
+    seen = Observation(
+        created_at=now(),
+        parents=ledger.load(workspace, load_trust(workspace)).heads(),
+        seat=name,
+        label=boot.label,
+        subjects=subjects,
+        resolved=boot.resolved,
+    )
+    return ledger.append_observation(workspace, seen, key)

@@ -9,9 +9,9 @@ from runner import ledger
 from runner.attest.trust import load_trust
 from runner.check import check_file
 from runner.craft.bench import CANDIDATE, Bench
-from runner.craft.dispatch import killed, settled
+from runner.craft.dispatch import settled
 from runner.errors import InputError
-from runner.items import open_items
+from runner.items import FILE, open_items
 from runner.listing import Listed, list_reports
 from runner.model.base import Record
 from runner.model.order import KernelOrder, OrderFile, load_order
@@ -46,7 +46,8 @@ def order_states(workspace: Path) -> tuple[OrderStatus, ...]:
     texts = {entry.digest: report.order.digest for entry, report in book.of(ReportPredicate)}
     listed = [(one, texts.get(one.digest, "")) for one in list_reports(book)]
     mine = runs()
-    return tuple(_state(workspace, path, listed, mine) for path in sorted((workspace / "orders").glob("*.yaml")))
+    paths = sorted(path for path in (workspace / "orders").glob("*.yaml") if path.name != FILE.name)
+    return tuple(_state(workspace, path, listed, mine) for path in paths)
 
 
 def _state(workspace: Path, path: Path, listed: list[tuple[Listed, str]], mine: list[RunState]) -> OrderStatus:
@@ -105,8 +106,9 @@ def _stage(
         command = f"runner execute {shown} --candidate {bench.folder / CANDIDATE}"
         return "frozen", f"attempt {last.number} by {last.craftsperson}, commit {last.commit}", command
     reports = [one for one, digest in listed if digest == file.digest]
-    if last and (struck := killed(file, last)):
-        return "killed", f"kill line {', '.join(struck)} struck in attempt {last.number}", "a new version of the order"
+    if last and last.judged and last.judged.killed:
+        detail = f"kill line {', '.join(last.judged.killed)} struck in attempt {last.number}"
+        return "killed", detail, "a new version of the order"
     if reports:
         return _judged(reports[-1], again or f"runner execute {shown}")
     if faults := check_file(path):

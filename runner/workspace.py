@@ -36,11 +36,11 @@ def make_workspace(folder: Path) -> Path:
     signers = folder / "canon" / "allowed_signers"
     if not signers.exists():
         write_whole(signers, b"# ROLE:NAME [options] ssh-ed25519 BASE64: who may sign for this workspace\n")
-    _write_schema(folder)
     return folder
 
 
-def _write_schema(workspace: Path) -> None:
+def write_schema(workspace: Path) -> None:
+    """What an editor completes and checks orders with."""
     write_whole(workspace / SCHEMA, (json.dumps(json_schema("order"), indent=1, sort_keys=True) + "\n").encode())
 
 
@@ -68,5 +68,5 @@ def write_starter(workspace: Path, name: str, kind: str, seat: str) -> Path:
         name=name, date=now()[:10], manifest=manifest, low=f"{least * 1.1:.2f}", high=f"{least * 1.5:.2f}"
     )
     write_whole(path, text.encode())
-    _write_schema(workspace)
+    write_schema(workspace)
     return path

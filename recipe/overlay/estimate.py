@@ -17,6 +17,7 @@ _BYTES_A_SECOND = 400_000_000
 """Reading twice, hashing and writing once, on a plain disk."""
 _SECONDS_A_MODULE = 2
 """Coding one matrix of the small pack again, on one core."""
+_MARKER = 4
 _UNKNOWN = "known once its headers are read"
 
 
@@ -40,6 +41,8 @@ def estimate(job: Job) -> Estimate:
     if recipe.donor.pack is not None and not made:
         plan = resolve(recipe, source, read_pack(job.root / recipe.donor.pack).tensors)
         counts |= {"tensors in": str(len(plan.splices)), "bytes in": str(plan.nbytes_in)}
+    elif recipe.donor.generated is not None:
+        counts["bytes in"] = str(_made_bytes(recipe, source, recipe.donor.generated.bits))
     else:
         counts["bytes in"] = _UNKNOWN
     return Estimate(seconds=seconds, counts=counts)
@@ -58,6 +61,15 @@ def _replaced(recipe: Overlay, source: Pack) -> dict[str, str]:
         "bytes out": str(sum(entry.nbytes for entry in gone)),
         "files rewritten": ", ".join(sorted(files)),
     }
+
+
+def _made_bytes(recipe: Overlay, standing: Pack, bits: int | None) -> int:
+    """What a tool makes of the standing pack's experts: codes at ``bits`` or as they are, two vectors and a marker."""
+    prefixes = tuple(f"{layer}.{recipe.experts}." for layer in recipe.layers)
+    own = [module for name, module in standing.modules.items() if name.startswith(prefixes)]
+    return sum(
+        one.weights * (bits or one.bits) // 8 + 2 * (one.in_features + one.out_features) + _MARKER for one in own
+    )
 
 
 def _tool_seconds(source: Pack, wanted: PackSource) -> int:

@@ -22,8 +22,8 @@ from recipe.overlay.splice import Plan, resolve
 from recipe.overlay.target import coming_to, entries_of, overlay_of, parts_of, tensors_of
 from recipe.pack import Pack, read_pack
 from recipe.payload import READERS, file_digests, identity, sha256_of
-from recipe.product import Job, Product, pack_digests
-from runner.digest import canonical_json, sha256_json, sha256_listing, sha256_tree
+from recipe.product import Job, Product
+from runner.digest import canonical_json, sha256_file, sha256_json, sha256_listing, sha256_tree
 from runner.errors import StateError
 from runner.files import write_whole
 from runner.model.product import PROVENANCE
@@ -287,13 +287,19 @@ def provenance(job: Job, source: Pack, donor: Donor, plan: Plan, shards: dict[st
 
 
 def _product(job: Job, plan: Plan) -> Product:
+    """The record of a finished product. Its files were hashed as they were written; ``verify`` reads them again."""
     kept = json.loads((job.product / PROVENANCE).read_bytes())
     inputs = sha256_json({"source": kept["source"], "donor": kept["donor"]})
     how = [file["how"] for file in kept["files"].values()]
     return Product(
         kind="pack",
         folder=str(job.product),
-        digests=pack_digests(job.product) | {"inputs": inputs},
+        digests={
+            "header": read_pack(job.product).header_digest(),
+            "payload": sha256_listing({name: file["digest"] for name, file in kept["files"].items()}),
+            "provenance": sha256_file(job.product / PROVENANCE),
+            "inputs": inputs,
+        },
         summary={
             "tensors replaced": str(len(plan.dropped)),
             "tensors from the donor": str(len(plan.splices)),

@@ -14,20 +14,17 @@ from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 from pydantic import JsonValue
 
-from runner.digest import sha256_json
 from runner.errors import InputError
 from runner.gates.registry import gate
-from runner.model.order import GateRequest, RunnableOrder, WorkOrder, load_order
+from runner.model.order import GateRequest, RunnableOrder, SurveyOrder, WorkOrder, load_order
 from runner.model.order.contract import Contract
 from runner.model.order.text import line_of
 from runner.model.seat import SeatManifest
-from runner.plan_parameters import sealed_parameters
+from runner.plan_parameters import judgement_digest, sealed_parameters
 from runner.steps.seats import load_manifest
 
 LANGUAGES = ("en", "ja")
 _FOLDER = Path(__file__).parent
-_JUDGES = ("primary", "gates", "kill_lines", "floors")
-"""Fields of an order that decide."""
 
 
 def brief_of(path: Path, seat: str = "", language: str = "en") -> str:
@@ -36,7 +33,7 @@ def brief_of(path: Path, seat: str = "", language: str = "en") -> str:
         raise InputError("no brief in this language", expected=", ".join(LANGUAGES), found=language)
     file = load_order(path)
     order = file.order
-    target = getattr(order, "target", None)
+    target = None if isinstance(order, SurveyOrder) else getattr(order, "target", None)
     name = seat or (target.seat if target else "")
     manifest = load_manifest(name) if name else None
     return (
@@ -58,12 +55,6 @@ def brief_of(path: Path, seat: str = "", language: str = "en") -> str:
             say=_phrases(language),
         )
     )
-
-
-def judgement_digest(order: WorkOrder) -> str:
-    """SHA-256 of everything in the order that decides: the same in brief and plan, whatever else changes."""
-    dumped = order.model_dump(mode="json")
-    return sha256_json({name: dumped.get(name) for name in _JUDGES})
 
 
 def fenced(text: object, kind: str = "text") -> str:
@@ -152,4 +143,4 @@ def _contract_lines(contract: Contract) -> list[str]:
     return [*lines, *contract.invariants]
 
 
-__all__ = ["brief_of", "fenced", "judgement_digest", "quoted"]
+__all__ = ["LANGUAGES", "brief_of", "fenced", "quoted"]

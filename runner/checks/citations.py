@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from runner.checks.fault import Fault
@@ -46,9 +47,8 @@ def _fault(fact: Fact, name: str, cited: str) -> str:
 
 def _find(name: str) -> Path | None:
     """The file of an order, in the workspace or in this checkout; ``t5`` may lie in ``T5.yaml``."""
-    try:
-        folders = [workspace() / "orders", source_root() / "orders"]
-    except InputError:
-        folders = [source_root() / "orders"]
+    folders = [source_root() / "orders"]
+    with suppress(InputError):  # called from outside any workspace
+        folders.insert(0, workspace() / "orders")
     files = (path for folder in folders for path in sorted(folder.glob("*.yaml")))
     return next((path for path in files if path.stem.lower() == name), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import pairwise
 from math import log
 
 from runner.checks.fault import Fault
@@ -68,6 +69,11 @@ def _measure(path: Path, measure: Measure, manifest: SeatManifest | None) -> Ite
 def _threshold(path: Path, measure: Measure, threshold: Threshold, manifest: SeatManifest | None) -> Iterator[Fault]:
     if threshold.pass_at is None and threshold.kill_at is None and threshold.stretch_at is None:
         yield Fault(path, f"{threshold.metric}: a line without a number")
+    named = [("kill_at", threshold.kill_at), ("pass_at", threshold.pass_at), ("stretch_at", threshold.stretch_at)]
+    given = [(name, Decimal(text)) for name, text in named if text is not None]
+    for (before, worse), (name, better) in pairwise(given):
+        if worse > better if threshold.op in (">", ">=") else worse < better:
+            yield Fault((*path, name), f"{threshold.metric}: {name} {better} is worse than {before} {worse}")
     if threshold.unit not in RATIOS or threshold.pass_at is None or Decimal(threshold.pass_at) <= 0:
         return
     distance = abs(log(Decimal(threshold.pass_at)))

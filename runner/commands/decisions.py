@@ -1,4 +1,4 @@
-"""``adopt``, ``reject``, ``waive``, ``revoke``, ``canon`` and ``keys``."""
+"""``adopt``, ``reject``, ``waive``, ``revoke`` and ``keys``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def _key(name: str) -> SigningKey:
     return load(path, lambda: str(typer.prompt("Passphrase", hide_input=True)).encode())
 
 
-def _desk(key: str) -> Desk:
+def desk_of(key: str) -> Desk:
+    """The desk of whoever holds the key."""
     from runner.decide import Desk
     from runner.paths import workspace
 
@@ -61,14 +62,14 @@ def _adopt(
     """Take a report into the canon with your own signature."""
     from runner import decide
 
-    _say(decide.adopt(_desk(key), run, reason, seat=seat, descriptive=descriptive), as_json)
+    _say(decide.adopt(desk_of(key), run, reason, seat=seat, descriptive=descriptive), as_json)
 
 
 def _reject(run: RunName, key: Key, reason: Reason, as_json: AsJson = False) -> None:
     """Decline a report; it stays listed with your reason."""
     from runner import decide
 
-    _say(decide.reject(_desk(key), run, reason), as_json)
+    _say(decide.reject(desk_of(key), run, reason), as_json)
 
 
 def _waive(
@@ -83,7 +84,7 @@ def _waive(
     """Let one gate of one report stand open until a day."""
     from runner import decide
 
-    _say(decide.waive(_desk(key), run, gate, reason, until), as_json)
+    _say(decide.waive(desk_of(key), run, gate, reason, until), as_json)
 
 
 def _revoke(
@@ -97,31 +98,7 @@ def _revoke(
     """Take a decision back."""
     from runner import decide
 
-    _say(decide.revoke(_desk(key), decision, reason), as_json)
-
-
-def _canon(
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 1 where the text is not current.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Make canon/LNA-CANON.md from the signed statements."""
-    from runner import canon, ledger
-    from runner.attest.trust import load_trust
-    from runner.paths import workspace
-
-    here = workspace()
-    text = canon.render(ledger.load(here, load_trust(here, user=False)))
-    difference = canon.differs(here, text)
-    if not check:
-        canon.write(here, text)
-    text = f"{canon.CANON} is current"
-    if difference:
-        text = f"{difference}\n  next step: `runner canon`" if check else f"written: {canon.CANON}"
-    answer({"path": str(here / canon.CANON), "difference": difference, "written": not check}, text, as_json=as_json)
-    if check and difference:
-        raise typer.Exit(1)
+    _say(decide.revoke(desk_of(key), decision, reason), as_json)
 
 
 def _init(
@@ -211,7 +188,6 @@ def register(app: typer.Typer) -> None:
     app.command("reject")(_reject)
     app.command("waive")(_waive)
     app.command("revoke")(_revoke)
-    app.command("canon")(_canon)
     keys = typer.Typer(help="Your keys and whom you trust.", no_args_is_help=True)
     keys.command("init")(_init)
     keys.command("trust")(_trust)
@@ -219,4 +195,4 @@ def register(app: typer.Typer) -> None:
     app.add_typer(keys, name="keys")
 
 
-__all__ = ["register"]
+__all__ = ["RunName", "desk_of", "register"]

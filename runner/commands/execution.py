@@ -130,14 +130,22 @@ def seat_up(name: SeatName, as_json: AsJson = False) -> None:
 
 
 @seat.command("readback")
-def seat_readback(name: SeatName, as_json: AsJson = False) -> None:
+def seat_readback(
+    name: SeatName,
+    record: Annotated[bool, typer.Option("--record", help="Sign it into canon/observations.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Boot the incumbent, read back what it is, and stop it."""
-    from runner.standing import standing
+    from runner.paths import workspace
+    from runner.standing import observe, standing
 
     with standing(name) as boot:
-        record = boot.record
-    value = record.model_dump(mode="json")
+        found = boot.record
+    value = found.model_dump(mode="json")
     lines = [f"{key}: {value[key]}" for key in ("id", "label", "engine", "kv_tokens", "canary", "resolved")]
+    if record:
+        value["observation"] = str(observe(workspace(), name, found))
+        lines.append(f"signed: {value['observation']}")
     answer(value, "\n".join(lines), as_json=as_json)
 
 

@@ -18,9 +18,10 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Make a workspace: orders, canon and reports."""
-    from runner.workspace import make_workspace
+    from runner.workspace import make_workspace, write_schema
 
     made = make_workspace(folder)
+    write_schema(made)
     answer({"workspace": str(made)}, f"workspace {made}", as_json=as_json)
 
 
@@ -44,7 +45,7 @@ def check(
     as_json: AsJson = False,
 ) -> int:
     """Check orders against their schema and their seat."""
-    from runner.check import check_file
+    from runner.check import check_file, looked_at
     from runner.errors import InputError
 
     faults = {}
@@ -55,7 +56,7 @@ def check(
             if len(orders) == 1:
                 raise
             faults[str(path)] = [str(error)]
-    lines = [line for path, found in faults.items() for line in (found or [f"{path}: good"])]
+    lines = [line for path, found in faults.items() for line in (found or [f"{path}: good{looked_at(Path(path))}"])]
     answer(faults, "\n".join(lines), as_json=as_json)
     return 3 if any(faults.values()) else 0
 

@@ -21,6 +21,7 @@ from runner.errors import StateError
 from runner.files import write_whole
 from runner.model.attempt import Attempt, Finding, Session
 from runner.model.craftsperson import CraftspersonEntry, Limits
+from runner.sandbox import devices
 from runner.steps.journal import Journal
 
 BRIEF, TRANSCRIPT, JOURNAL = "BRIEF.md", "transcript.log", "journal.jsonl"
@@ -55,6 +56,8 @@ class Task:
     """Commit the clone begins with: the base, or the last candidate that a gate refused."""
     deviations: tuple[str, ...]
     sandboxed: bool
+    accelerators: bool = False
+    """The order allows GPUs."""
 
     @property
     def walls(self) -> Walls:
@@ -65,6 +68,7 @@ class Task:
             home=folder / "home",
             temporary=folder / "tmp",
             network=self.entry.limits.network == "open",
+            devices=devices() if self.accelerators else (),
             readable=tuple(Path(path).expanduser() for path in self.entry.readable),
         )
 

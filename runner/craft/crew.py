@@ -6,6 +6,7 @@ from pathlib import Path
 
 from runner.errors import InputError
 from runner.model.craftsperson import CraftspersonEntry, Crew
+from runner.paths import source_root
 from runner.yaml_strict import read
 
 FILE = Path("orders/people/craftspeople.yaml")
@@ -13,6 +14,12 @@ FILE = Path("orders/people/craftspeople.yaml")
 
 def load_crew(workspace: Path) -> Crew:
     """Everybody who can be given a brief. Raises InputError with the place of every fault."""
+    if not (workspace / FILE).is_file():
+        raise InputError(
+            "the workspace knows no craftspeople",
+            where=str(workspace / FILE),
+            next_step=f"begin with the examples in {source_root() / FILE}",
+        )
     crew: Crew = read(workspace / FILE).validate(Crew)
     return crew
 

@@ -24,9 +24,10 @@ from runner.craft.store import Store, digests, git
 from runner.digest import canonical_json, sha256_file
 from runner.errors import InputError, StateError
 from runner.files import write_whole
+from runner.kill_lines import struck
 from runner.model.attempt import Attempt, CandidateFile, Judged
 from runner.model.craftsperson import CraftspersonEntry
-from runner.model.order import OrderFile, load_order
+from runner.model.order import OrderFile, load_order, parse_order
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
 from runner.paths import config_home, state_home
@@ -167,11 +168,11 @@ def _may_go_on(given: Dispatch, attempts: Sequence[Attempt]) -> None:
             found=f"attempt {last.number}, commit {last.commit}",
             next_step=f"runner execute {given.order} --candidate {given.bench.folder / CANDIDATE}",
         )
-    if last and last.judged and (struck := killed(given.file, last)):
+    if last and last.judged and last.judged.killed:
         raise StateError(
             "a kill line struck: the work on this order is stopped",
             where=order.id,
-            found=f"{', '.join(struck)} in run {last.judged.run}",
+            found=f"{', '.join(last.judged.killed)} in run {last.judged.run}",
             next_step="a new version of the order, or another one",
         )
     if len(attempts) >= bound:
@@ -182,13 +183,6 @@ def _may_go_on(given: Dispatch, attempts: Sequence[Attempt]) -> None:
             found=str(len(attempts)),
             next_step="a new version of the order, or a higher limits.attempts",
         )
-
-
-def killed(file: OrderFile, attempt: Attempt) -> tuple[str, ...]:
-    """Kill lines of the order that stop the work and whose gate refused the attempt's candidate."""
-    refused = attempt.judged.refused if attempt.judged else {}
-    stops = [line.gate for line in file.order.kill_lines if line.action == "stop"]
-    return tuple(gate for gate in stops if refused.get(gate) in (Status.FAIL, Status.INVALID))
 
 
 def settled(bench: Bench, workspace: Path) -> tuple[Attempt, ...]:
@@ -203,6 +197,7 @@ def settled(bench: Bench, workspace: Path) -> tuple[Attempt, ...]:
         if report.order.digest != bench.digest or commit not in waits:
             continue
         found = verify(workspace / entry.where, trust, workspace)
+        lines = parse_order(report.order.text).kill_lines
         refusals = [gate for gate in report.gates if gate.verdict is not Status.PASS]
         judged = Judged(
             run=report.run,
@@ -210,6 +205,7 @@ def settled(bench: Bench, workspace: Path) -> tuple[Attempt, ...]:
             verdict=found.verdict,
             refused={gate.name: gate.verdict for gate in refusals},
             reasons=tuple(f"{gate.name} {gate.verdict}: {'; '.join(gate.reasons[:REASONS])}" for gate in refusals),
+            killed=tuple(gate.name for gate in report.gates if struck(lines, gate.name, gate.verdict, gate.figures)),
         )
         place = waits[commit]
         attempts[place] = attempts[place].model_copy(update={"judged": judged})
@@ -239,6 +235,7 @@ def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
         start=next((one.commit for one in reversed(attempts) if one.commit), base),
         deviations=tuple(deviations),
         sandboxed=sandboxed,
+        accelerators=bool(given.file.order.constraints.gpu_allow),
     )
 
 
@@ -255,4 +252,4 @@ def _freeze(given: Dispatch, store: Store, attempt: Attempt) -> None:
     write_whole(given.bench.folder / CANDIDATE, canonical_json(candidate.model_dump(mode="json")))
 
 
-__all__ = ["Dispatch", "dispatch", "killed", "settled"]
+__all__ = ["Dispatch", "dispatch", "settled"]

@@ -7,15 +7,12 @@ clones and sealed seeds are not there. Capabilities are dropped: as root, the wa
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from runner.paths import source_root
+from runner.sandbox import available, python_folders
 
 HOME = Path("/home/craft")
 TEMPORARY = Path("/tmp")
@@ -36,21 +33,15 @@ class Walls:
     home: Path
     temporary: Path
     network: bool
+    devices: tuple[Path, ...] = ()
+    """Accelerators that the order lets the craftsperson use."""
     readable: tuple[Path, ...] = ()
 
 
-@cache
 def version() -> str:
-    """``bubblewrap 0.8.0``, or empty where it is missing or this kernel lets it make no sandbox."""
-    program = shutil.which("bwrap")
-    if program is None:
-        return ""
-    tried = subprocess.run(
-        [program, "--unshare-all", "--ro-bind", "/", "/", "--", "/bin/true"], capture_output=True, check=False
-    )
-    if tried.returncode:
-        return ""
-    return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    """``bubblewrap`` and its version, or empty where no session can have a sandbox with a network of its own."""
+    found = available()
+    return f"{found.tool} {found.version}" if found.network == "own" else ""
 
 
 def command(argv: Sequence[str], walls: Walls) -> list[str]:
@@ -62,9 +53,10 @@ def command(argv: Sequence[str], walls: Walls) -> list[str]:
         *_read_only(map(Path, SYSTEM)),
         *_nothing(map(Path, SECRETS)),
         *("--dev", "/dev", "--proc", "/proc", "--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"),
+        *(word for path in walls.devices for word in ("--dev-bind", str(path), str(path))),
         *("--bind", str(walls.temporary), str(TEMPORARY), "--bind", str(walls.home), str(HOME)),
         *("--bind", str(walls.clone), str(walls.checkout)),
-        *_read_only(_python()),
+        *_read_only(python_folders()),
         *_read_only(walls.readable),
         *("--ro-bind", str(source_root() / "runner"), str(KEEPER / "runner")),
         *("--ro-bind", str(source_root() / "serve"), str(KEEPER / "serve")),
@@ -72,24 +64,18 @@ def command(argv: Sequence[str], walls: Walls) -> list[str]:
     ]
 
 
-def _read_only(folders: Iterator[Path] | Sequence[Path]) -> Iterator[str]:
+def _read_only(folders: Iterable[Path]) -> Iterator[str]:
     for folder in folders:
         if folder.exists():
             yield from ("--ro-bind", str(folder), str(folder))
 
 
-def _nothing(paths: Iterator[Path]) -> Iterator[str]:
+def _nothing(paths: Iterable[Path]) -> Iterator[str]:
     for path in paths:
         if path.is_dir():
             yield from ("--tmpfs", str(path))
         elif path.exists():
             yield from ("--ro-bind", "/dev/null", str(path))
-
-
-def _python() -> list[Path]:
-    """The interpreter, the environment it runs in and what is installed elsewhere for it."""
-    installed = [Path(entry).resolve() for entry in sys.path if "site-packages" in Path(entry).parts]
-    return list(dict.fromkeys([Path(sys.base_prefix), Path(sys.prefix), *installed]))
 
 
 __all__ = ["HOME", "KEEPER", "TEMPORARY", "Walls", "command", "version"]

@@ -144,6 +144,7 @@ def _command(setting: Setting, report: int) -> list[str]:
         "stdin": str(setting.given),
         "file_bytes": setting.limits.disk_bytes,
         "report": report,
+        "sandboxed": setting.sandboxed,
         "runner": 0 if setting.sandboxed else os.getpid(),
         "grace": 1.0,
         "temporary_root": str(sandbox.TEMPORARY if setting.sandboxed else setting.walls.temporary),

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from runner.digest import sha256_tree
 from runner.errors import InputError
 from runner.gates import (
+    claims,
     engaged,
     finish,
     kernel_speed,
@@ -38,6 +39,7 @@ from runner.model.base import Record, Slug
 _GATES: tuple[Gate, ...] = (
     pack,
     product,
+    claims,
     resolved,
     engaged,
     perturbation,

@@ -49,16 +49,13 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
             high = _rise(worst_end(_deltas(row), float(wanted.coverage)).high)
             figures += [
                 figure(f"{row.layer} perplexity", _rise(sum(_deltas(row)) / len(row.deltas)), unit="relative"),
-                figure(f"{row.layer} worst end", high, unit="relative", limit=f"<= {limit}" if limit else ""),
+                figure(f"{row.layer} worst end", high, unit="relative", limit="" if limit is None else f"<= {limit}"),
                 figure(f"{row.layer} mean KL", float(row.mean_kl), unit="nats"),
             ]
             if limit is not None and high > float(limit):
                 failures.append(
                     f"{row.layer}: perplexity rises by up to {100 * high:.3g} %, the line is {100 * float(limit):.3g} %"
                 )
-        singles = [row for row in found.rows if row.layer != TOGETHER]
-        total = sum(sum(_deltas(row)) / len(row.deltas) for row in singles)
-        figures.append(figure("sum of the single layers", _rise(total), unit="relative"))
     return by_limits(failures, tuple(figures), "all changed layers together stay below the retreat line")
 
 

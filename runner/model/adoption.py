@@ -59,7 +59,7 @@ class Reproduction(Predicate):
     again: ReportName
     """The report of the new run; both verdicts can be read, so neither is repeated here."""
     plan: Digest
-    """SHA-256 of the canonical JSON of both plans without their seed's commitment."""
+    """SHA-256 of what both plans share: all but the seed's commitment and what each machine compiled itself."""
 
 
 class Observation(Predicate):

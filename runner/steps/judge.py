@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runner.judge import judge as judge_gate
+from runner.kill_lines import struck as strikes_one
 from runner.model.plan import PlannedGate
 from runner.model.verdict import Status, Verdict
 from runner.steps.state import Run
@@ -29,11 +30,11 @@ def _one(run: Run, planned: PlannedGate) -> Verdict:
 
 
 def struck(run: Run) -> str:
-    """The first kill line whose gate has all its windows and FAILs or is INVALID; empty for none."""
+    """The first gate that has all its windows and on which a kill line strikes; empty for none."""
     measured = {sample.window for sample in run.outcome.samples}
     for planned in run.plan.gates:
         if planned.name in run.plan.kill_lines and measured.issuperset(planned.windows):
             verdict = judge_gate(run.plan, planned, run.outcome.samples, run.outcome.boots)
-            if verdict.status in (Status.FAIL, Status.INVALID):
+            if strikes_one(run.order.order.kill_lines, planned.name, verdict.status, verdict.figures):
                 return planned.name
     return ""

@@ -51,22 +51,27 @@ def _seed(run: Run) -> bytes:
     return bytes.fromhex(path.read_text())
 
 
-def _unchanged(sealed: Plan, planned: Plan) -> None:
+def changed_parts(sealed: Plan, planned: Plan) -> list[str]:
+    """Fields in which two plans differ, then the subjects and instruments that do."""
     before, after = sealed.model_dump(mode="json"), planned.model_dump(mode="json")
-    changed = [name for name in before if before[name] != after[name]]
-    if not changed:
-        return
     details = [
         f"{field}: {key}"
         for field in ("subjects", "instruments")
         for key in sorted(set(before[field]) | set(after[field]))
         if before[field].get(key) != after[field].get(key)
     ]
+    return [*(name for name in before if before[name] != after[name]), *details]
+
+
+def _unchanged(sealed: Plan, planned: Plan) -> None:
+    changed = changed_parts(sealed, planned)
+    if not changed:
+        return
     raise StateError(
         "this run was sealed with another order, seat or code and cannot be resumed",
         where=sealed.order,
         expected=plan_digest(sealed),
-        found=", ".join([*changed, *details]),
+        found=", ".join(changed),
         next_step="start a new run; the old one stays in the ledger as ABANDONED",
     )
 

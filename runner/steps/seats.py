@@ -15,13 +15,14 @@ from runner.yaml_strict import read
 from serve.seat import Seat
 
 SEATS = Path("serve/seats")
+_PROCESSOR_DESK = "serve.adapters.desk:DeskSeat"
 _ADAPTERS = {
     "fake": "serve.adapters.fake:FakeSeat",
     "process": "serve.adapters.process:ProcessSeat",
     "desk": "serve.adapters.gpu_desk:GpuDeskSeat",
+    "none": _PROCESSOR_DESK,
 }
-_PROCESSOR_DESK = "serve.adapters.desk:DeskSeat"
-"""By name, loaded when used: an adapter may need an engine that is not installed."""
+"""By name, loaded when used: an adapter may need an engine that is not installed. A survey has only the desk."""
 
 
 def seat_names() -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from runner.errors import SeatError
 from runner.model.boot import BootRecord, RankIdentity
 from runner.model.evidence import RankCounters
 from serve.adapters.supervisor import Supervised
-from serve.connection import client_of
+from serve.connection import client_of, listens
 
 REFUSAL = re.compile(r"carve strict [0-2]: [^'\"\n]*")
 """What the plugin says when strict ends the engine."""
@@ -128,7 +128,7 @@ class BootedEngine:
             if (code := self.process.poll()) is not None:
                 raise self._ended_or(f"exit code {code}")
             try:
-                if self.http.get("/health").status_code == httpx.codes.OK:
+                if listens(self.base_url) and self.http.get("/health").status_code == httpx.codes.OK:
                     return
             except httpx.TransportError:
                 pass

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from recipe.pack import inspect
 from runner.clock import now
 from runner.errors import InputError, SeatError
 from runner.model.evidence import Call, Evidence
+from runner.model.order import Fact
+from runner.probes import Finding, findings
 from serve.client.context import WindowContext
 
 
@@ -90,6 +92,23 @@ def product(context: WindowContext) -> Evidence:
         return verify().model_dump(mode="json")
 
     return _record(context, collect)
+
+
+def claims(context: WindowContext) -> Evidence:
+    """Argument ``facts``: the order's standing facts with their probes, which look again."""
+    facts = TypeAdapter(tuple[Fact, ...]).validate_python(context.window.arguments["facts"])
+
+    def collect() -> dict[str, JsonValue]:
+        seen = {finding.fact: finding for finding in findings(facts)}
+        return {"claims": [_claim(fact, seen.get(fact.id)) for fact in facts]}
+
+    return _record(context, collect)
+
+
+def _claim(fact: Fact, finding: Finding | None) -> dict[str, JsonValue]:
+    stated = f"{fact.value} {fact.unit or ''}".strip() if fact.value else fact.statement
+    found, agrees = (finding.found, finding.agrees) if finding else ("no probe", None)
+    return {"fact": fact.id, "stated": stated, "found": found, "agrees": agrees}
 
 
 def _record(

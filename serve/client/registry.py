@@ -7,7 +7,7 @@ from collections.abc import Callable
 from runner.errors import InputError
 from runner.model.evidence import Evidence
 from serve.client.context import WindowContext
-from serve.client.desk import kernel_speed, pack, parity, pressure, product, sanitizer
+from serve.client.desk import claims, kernel_speed, pack, parity, pressure, product, sanitizer
 from serve.client.engaged import engaged
 from serve.client.forced import kld, ppl_decode
 from serve.client.kv import kv_window
@@ -37,6 +37,7 @@ _DRIVERS: dict[str, Driver] = {
     "ppl-prefill": ppl_prefill,
     "pressure": pressure,
     "product": product,
+    "claims": claims,
     "resolved": resolved,
     "sanitizer": sanitizer,
     "sensitivity": sensitivity,

@@ -7,6 +7,7 @@ from pathlib import Path
 from runner.digest import sha256_tree
 from runner.errors import InputError
 from serve.instruments import (
+    claims,
     engaged,
     finish,
     kernel_speed,
@@ -47,6 +48,7 @@ _INSTRUMENTS: tuple[Instrument, ...] = (
     ppl_prefill,
     pressure,
     product,
+    claims,
     resolved,
     restore,
     sanitizer,

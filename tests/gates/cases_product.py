@@ -135,7 +135,13 @@ def sensitivity() -> list[Case]:
     other_kind = given({"line": "0.02"}, DESK, [(planned, sample(planned, EngagedMeasure(tokens=1), **NO_RANKS))])
     below, above = row("together", 0.0116), row("together", 0.0388)
     return [
-        ("below-the-line_pass", one(first, second, below), "PASS", "below the retreat line"),
+        (
+            "below-the-line_pass",
+            one(first, second, below),
+            "PASS",
+            "below the retreat line",
+            {"together worst end": "<= 0.02", "model.layers.3 worst end": ""},
+        ),
         ("exactly-on-the-line_pass", one(first, row("together", 0.019802)), "PASS", "below the retreat line"),
         ("one-document-far-out_pass", one(first, row("together", 0.0116, outlier=0.4)), "PASS", "below"),
         ("no-line-for-one-layer_pass", one(row("model.layers.3", 0.05), below), "PASS", "below"),

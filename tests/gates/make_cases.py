@@ -10,12 +10,13 @@ from pathlib import Path
 import yaml
 
 from runner.gates.base import GateInput
-from tests.gates import cases_desk, cases_engine, cases_gpu, cases_product, cases_quality, cases_speed
+from tests.gates import cases_claims, cases_desk, cases_engine, cases_gpu, cases_product, cases_quality, cases_speed
 
 FOLDER = Path(__file__).resolve().parent
 CASES = {
     "pack": cases_desk.pack,
     "product": cases_product.product,
+    "claims": cases_claims.claims,
     "resolved": cases_desk.resolved,
     "engaged": cases_engine.engaged,
     "perturbation": cases_engine.perturbation,

@@ -207,6 +207,24 @@ def product() -> list[Case]:
     ]
 
 
+def claims() -> list[Case]:
+    planned = window("claims")
+    seen: dict[str, Any] = {"fact": "expert-bytes", "stated": "812544 bytes", "found": "812544", "agrees": True}
+    unseen = {"fact": "reading", "stated": "it is so", "found": "no probe", "agrees": None}
+
+    def one(*claims: object) -> list[Evidence]:
+        return [evidence(planned, facts={"claims": list(claims)})]
+
+    return [
+        ("two-claims_pass", one(seen, unseen), planned, None),
+        ("FL-51-steps-by-spans_pass", one(seen | {"fact": "steps", "found": "24", "agrees": False}), planned, None),
+        ("nobody-looked_fail", [evidence(planned)], planned, "lacks what"),
+        ("not-a-list_fail", [evidence(planned, facts={"claims": True})], planned, "lacks what"),
+        ("no-answer_fail", one({key: value for key, value in seen.items() if key != "agrees"}), planned, "lacks what"),
+        ("word-for-an-answer_fail", one(seen | {"agrees": "yes, surely"}), planned, "lacks what"),
+    ]
+
+
 def pack() -> list[Case]:
     planned = window("pack")
     facts: dict[str, Any] = {"header_digest": "a" * 64, "payload_digest": "b" * 64, "faults": []}

@@ -35,6 +35,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "ppl-prefill": cases_likelihood.ppl_prefill,
     "pressure": cases_gpu.facts("pressure"),
     "product": cases_engine.product,
+    "claims": cases_engine.claims,
     "resolved": cases_engine.resolved,
     "restore": cases_engine.restore,
     "sanitizer": cases_gpu.facts("sanitizer"),

@@ -216,6 +216,13 @@ def test_a_stamp_that_the_tensors_contradict_is_a_fault(standing: Path, baked: J
     assert "disagree on a module's bits" in found and "expected 3, found 4" in found
 
 
+def test_a_product_without_provenance_is_a_fault(standing: Path, baked: Job, tmp_path: Path) -> None:
+    job = job_of(standing, tmp_path)
+    shutil.copytree(baked.product, job.product)
+    (job.product / "provenance.json").unlink()
+    assert bake.verify(job, bake.make(baked)).faults == ("provenance.json is missing",)
+
+
 def test_resume_refuses_other_arguments_inputs_and_code(
     standing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

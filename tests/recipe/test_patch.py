@@ -61,6 +61,8 @@ def test_a_change_of_product_or_distribution_is_a_fault(job: Job, tmp_path: Path
     (job.product / "engine/streams.py").write_text(sound)
     (tmp_path / "site/engine/streams.py").write_text("COUNT = 5\n")
     assert "drifted" in patch.verify(job, product).faults[0]
+    (job.product / "provenance.json").unlink()
+    assert patch.verify(job, product).faults == ("provenance.json is missing",)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ from runner.errors import InputError
 from runner.exploits.corpus import corpus
 from runner.exploits.honest import load as load_honest
 from runner.ledger import LEDGER, append, append_observation, load
-from runner.model.adoption import Observation
+from runner.model.adoption import Observation, ReportName, Reproduction
+from runner.model.report import ReportPredicate
 from runner.paths import source_root
 from runner.session import open_run
 from runner.steps.build import build
@@ -84,6 +85,7 @@ def make(target: Path) -> None:
         runs = {name: measure(path) for name, path in paths.items()}
         abandon(paths["fails"])
         try_exploits(workspace)
+        reproduce(workspace, runs["same"])
         observe(workspace)
         reject(Desk.open(workspace, adopter), runs["fails"], "Half of the sum is not the sum.")
         waiver = waive(
@@ -102,6 +104,17 @@ def try_exploits(workspace: Path) -> None:
     tried = [attempt(exploit, honest, "fake", Silent()) for exploit in corpus() if exploit.kind != "candidate"]
     challenge = concluded(honest, "fake", tried, load(workspace, trust).heads())
     append(workspace, LEDGER, sign(challenge, {"report": honest.digest}, runner_key()))
+
+
+def reproduce(workspace: Path, run: str) -> None:
+    """The form of a reproduction; a run that names itself counts for nothing."""
+    book = load(workspace, load_trust(workspace))
+    ((entry, report),) = (found for found in book.of(ReportPredicate) if found[1].run == run)
+    name = ReportName(run=run, order=report.order.name, digest=entry.digest)
+    made = Reproduction(
+        created_at=report.created_at, parents=book.heads(), report=name, again=name, plan=report.plan.digest
+    )
+    append(workspace, LEDGER, sign(made, {"report": entry.digest}, runner_key()))
 
 
 def observe(workspace: Path) -> None:

@@ -18,7 +18,8 @@ from runner import ledger
 from runner.attest.trust import Trust, load_trust
 from runner.errors import InputError
 from runner.ledger import Ledger
-from runner.model.adoption import Adoption, Observation, Revocation, Waiver
+from runner.model.adoption import Adoption, Observation, Reproduction, Revocation, Waiver
+from runner.model.challenge import Challenge
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
 from runner.paths import source_root
@@ -63,8 +64,8 @@ def test_a_golden_report_verifies_down_to_its_evidence(order: str, trust: Trust)
 
 
 def test_the_golden_ledger_holds_every_kind_of_statement(book: Ledger) -> None:
-    kinds = (ReportPredicate, Adoption, Waiver, Revocation, Observation)
-    assert [len(book.of(kind)) for kind in kinds] == [4, 1, 1, 1, 1]
+    kinds = (ReportPredicate, Adoption, Waiver, Revocation, Observation, Challenge, Reproduction)
+    assert [len(book.of(kind)) for kind in kinds] == [4, 1, 1, 1, 1, 1, 1]
     ((_, abandoned),) = book.abandoned()
     assert abandoned.order == "small-half-k"
 
@@ -85,7 +86,7 @@ def test_golden_records_are_never_written_over() -> None:
 def test_another_implementation_accepts_every_envelope(trust: Trust) -> None:
     keys = [SSlibKey(signer.key.id, "ed25519", "ed25519", {"public": signer.key.raw.hex()}) for signer in trust.signers]
     paths = sorted(VERSION.rglob("*.dsse.json"))
-    assert len(paths) == 13
+    assert len(paths) == 15
     for path in paths:
         assert len(Envelope.from_dict(json.loads(path.read_bytes())).verify(keys, 1)) == 1
 

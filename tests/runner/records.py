@@ -221,9 +221,10 @@ def make_run(  # a whole run in one place reads best
     ranks: int = 2,
     started: datetime = START,
     intent: str = digest_of("no intent"),
+    more: str = "",
 ) -> Run:
-    """Incumbent and candidate rates in tok/s decide the verdict."""
-    order_text = f"kind: kernel\nname: {order}\n"
+    """Incumbent and candidate rates in tok/s decide the verdict; ``more`` is appended to the order."""
+    order_text = f"kind: kernel\nname: {order}\n{more}"
     plan = make_plan(order=order, order_text=order_text, seat=seat, margin_percent=margin_percent, pairs=pairs)
     plan_digest = sha256_json(plan.model_dump(mode="json"))
     boot, draw = _boot(label, started, ranks), Draw(SEED, plan_digest)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +134,13 @@ def test_a_job_measured_elsewhere_names_the_libraries_that_ran(order: Path) -> N
     host.main([str(job)])
     boot = json.loads(next((job / "boots").glob("*.json")).read_text())
     assert boot["ranks"][0]["libraries"]["dense"] == sha256_file(job / "libraries" / "dense.so")
+
+
+def test_a_seats_machine_needs_no_key_no_git_and_no_command_line(tmp_path: Path) -> None:
+    for absent in ("cryptography", "git", "typer"):
+        (tmp_path / absent).mkdir()
+        (tmp_path / absent / "__init__.py").write_text("raise ImportError('not on this machine')")
+    root = source_root()
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, (tmp_path, root, root / "kernels")))}
+    code = "import runner.host, serve.client.registry, serve.adapters.gpu_desk"
+    subprocess.run([sys.executable, "-P", "-c", code], env=environment, check=True, timeout=60)

@@ -79,7 +79,7 @@ LINES = [
     ("F2-T1", "four-streams", "all streams >= 142 tok/s (stretch 147)"),
     ("F3", "desk-baseline", "incumbent over lna2 >= 1.15 ratio (2 bits, 4 rows)"),
     ("F3", "desk-baseline", "p95 over p50 <= 1.10 of the p50"),
-    ("F3", "pressure", "trellis interval >= 200 GB/s (2 bits, 4 rows)"),
+    ("F3", "trellis-interval", "trellis interval >= 200 GB/s (2 bits, 4 rows)"),
     ("F3", "floor-ratio", "cold p50 <= 88 µs (2 bits, 4 rows)"),
     ("F3", "floor-ratio", "cold p50 <= 128 µs (3 bits, 4 rows)"),
     ("F3", "floor-ratio", "cold p50 <= 312 µs (2 bits, 16 rows)"),
@@ -101,7 +101,7 @@ KILLS = [
     ("F2-T0", "dense-segment", "< 1.05", "stop"),
     ("F2-T1", "dense-segment", "< 1.15", "ship-off"),
     ("F2-T1", "step-time", "< 3", "stop"),
-    ("F3", "pressure", "< 150", "stop"),
+    ("F3", "trellis-interval", "< 150", "stop"),
     ("F3", "floor-ratio", "> 190", "stop"),
 ]
 
@@ -115,7 +115,7 @@ def test_a_kill_line_is_where_it_was(name: str, gate: str, figure: str, action: 
 ORDERED = {
     "F1": ("primitive", "parity", "self-check", "greedy-band", "floor-ratio"),
     "F2-T0": ("reconcile", "parity", "dense-segment", "group-pressure", "floor-ratio", "greedy-band", "eager-gap"),
-    "F3": ("desk-baseline", "pressure", "floor-ratio", "scheduler-stress", "parity", "speed"),
+    "F3": ("desk-baseline", "trellis-interval", "floor-ratio", "scheduler-stress", "parity", "speed"),
 }
 
 

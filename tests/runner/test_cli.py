@@ -107,6 +107,16 @@ def test_a_starter_order_is_short_and_lacks_only_what_a_person_knows(tmp_path: P
         write_starter(workspace, f"try-{kind}", kind, "fake")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_starter_that_was_filled_in_has_a_plan(tmp_path: Path, kind: str) -> None:
+    path = write_starter(make_workspace(tmp_path / "w"), f"try-{kind}", kind, "cpu-mini")
+    text = path.read_text(encoding="utf-8").replace("<words that stand there>", "work order")
+    text = text.replace("<folder of the pack that gives its experts>", "recipe/mini/pack")
+    path.write_text(re.sub(r"<[^>\n]+>", "something", text), encoding="utf-8")
+    assert check_file(path) == ()
+    assert run(["plan", str(path)]) == 0
+
+
 def test_what_no_starter_can_be(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path / "w")
     with pytest.raises(InputError, match="not a name"):

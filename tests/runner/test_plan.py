@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,16 @@ def test_a_good_candidate_rarely_fails_for_no_reason() -> None:
     assert all(one.false_pass <= 0.05 for one in found)
 
 
+def test_the_chances_of_gates_over_documents_and_needles_are_counted() -> None:
+    file, plan = planned(source_root() / "orders" / "fake-lna2.yaml")
+    assert isinstance(file.order, KernelOrder)
+    found = {one.gate: one.false_pass for one in odds(plan, file.order, load_manifest("fake"))}
+    beyond = sum(math.comb(20, count) for count in range(15, 21)) / 2**20
+    assert found["kld"] == found["ppl-decode"] == pytest.approx(beyond), "the 15th of 20 documents is the worst end"
+    assert found["needle"] == pytest.approx(0.8**3)
+    assert found["resolved"] == 0
+
+
 WRONG = [
     ("pack: toy", "pack: other", "target.pack", "the seat serves 'toy'"),
     ("pairs: 6", "pairs: 5", "primary.pairs", "need 6"),
@@ -205,14 +216,15 @@ def test_words_of_a_launch_line_stay_words() -> None:
     assert (order.facts[0].statement, order.facts[0].unit) == ("no", "8:30")
 
 
-def test_other_kinds_load_without_loss_and_have_no_run(tmp_path: Path) -> None:
+def test_a_survey_without_gates_loads_without_loss_and_decides_nothing(tmp_path: Path) -> None:
     head = HEAD.format(name="reading", kind="survey", seat="fake").replace("target: {seat: fake, pack: toy}\n", "")
     path = write_order(tmp_path, head + "questions: [Which modules can be split?]\n")
-    file = load_order(path)
-    assert isinstance(file.order, SurveyOrder)
-    assert check(file.order, load_manifest("fake")) == ()
-    with pytest.raises(InputError, match="survey order has no run"):
-        compile_plan(file, load_manifest("fake"), {}, COMMITMENT)
+    order = load_order(path).order
+    assert isinstance(order, SurveyOrder)
+    assert order.questions == ("Which modules can be split?",)
+    assert [fault.message for fault in check(order, load_manifest("none"))] == [
+        "an order without gates decides nothing"
+    ]
 
 
 def test_every_seat_manifest_loads() -> None:

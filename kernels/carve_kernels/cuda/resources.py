@@ -23,6 +23,8 @@ from runner.files import write_whole
 
 TABLE = "cuda/resources.yaml"
 TUNED = "sm_90a"
+SLOW = frozenset({"lna2", "lna2-paired"})
+"""Minutes of nvcc each: outside ``--full`` their tuned instantiations stand for them, on the tuned architecture too."""
 BRIEF = "-brief"
 """Ending of the variants that hold one instantiation."""
 
@@ -40,10 +42,11 @@ def wanted(*, full: bool) -> Iterator[tuple[str, str]]:
         yield from ((name, architecture) for architecture in ARCHITECTURES for name in VARIANTS)
         return
     for name, variant in VARIANTS.items():
-        if variant.role is Role.CANDIDATE:
+        if variant.role is Role.CANDIDATE and name not in SLOW:
             yield name, TUNED
         elif name.endswith(BRIEF):
-            yield from ((name, architecture) for architecture in ARCHITECTURES if architecture != TUNED)
+            tuned = name.removesuffix(BRIEF) in SLOW
+            yield from ((name, architecture) for architecture in ARCHITECTURES if tuned or architecture != TUNED)
 
 
 def measured(pairs: Iterator[tuple[str, str]]) -> Table:

@@ -1,5 +1,6 @@
 """A work order: what is wanted, of whom, on which seat, and what decides."""
 
+from runner.model.order.bake import Bake
 from runner.model.order.candidate import Candidate, Target
 from runner.model.order.facts import Fact, Reading
 from runner.model.order.intent import Craftsperson, Intent, People
@@ -20,8 +21,10 @@ from runner.model.order.order import (
     parse_order,
 )
 from runner.model.order.overlay import Overlay
+from runner.model.order.patch import Patching
 
 __all__ = [
+    "Bake",
     "BakeOrder",
     "Candidate",
     "Craftsperson",
@@ -36,6 +39,7 @@ __all__ = [
     "Overlay",
     "OverlayOrder",
     "PatchOrder",
+    "Patching",
     "People",
     "Primary",
     "Reading",

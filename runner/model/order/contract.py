@@ -106,6 +106,15 @@ class ReportDuties(Record):
     deviations: Flag = True
 
 
+class Card(Record):
+    """What a model card says that no header can."""
+
+    licence: Line
+    """An identifier as the hub knows it, for example ``apache-2.0``."""
+    base_model: Line | None = None
+    credits: tuple[Line, ...] = ()
+
+
 class Restore(Record):
     """The state the seat is left in."""
 

@@ -11,7 +11,7 @@ from runner.digest import sha256_bytes
 from runner.model.base import Record, Slug
 from runner.model.order.bake import Bake
 from runner.model.order.candidate import Candidate, Target
-from runner.model.order.contract import Contract, Design, ReportDuties, RequiredTests, Restore
+from runner.model.order.contract import Card, Contract, Design, ReportDuties, RequiredTests, Restore
 from runner.model.order.facts import Deliverable, Fact, OrderInput, Reading, Ruling
 from runner.model.order.intent import Capability, Constraints, Intent, People, Scope
 from runner.model.order.judgement import GateRequest, KillLine, Primary
@@ -64,6 +64,7 @@ class WorkOrder(Record):
     reading: tuple[Reading, ...] = ()
     capability: tuple[Capability, ...] = ()
     restore: Restore | None = None
+    card: Card | None = None
     result: Outcome | None = None
     """What came of it when it was carried out by hand."""
 
@@ -139,6 +140,11 @@ class SurveyOrder(WorkOrder):
     kind: Literal["survey"]
     questions: tuple[Line, ...] = ()
 
+    @property
+    def target(self) -> Target:
+        """A survey stands nowhere: its seat has no engine and no pack."""
+        return Target(seat="none", pack="none")
+
 
 Order = Annotated[
     KernelOrder | GateOrder | BakeOrder | OverlayOrder | PatchOrder | SurveyOrder, Field(discriminator="kind")
@@ -148,7 +154,7 @@ Order = Annotated[
 RecipeOrder = BakeOrder | OverlayOrder | PatchOrder
 """Orders whose candidate is a product: a pack or a patched tree, booted against the standing pack."""
 
-RunnableOrder = KernelOrder | GateOrder | RecipeOrder
+RunnableOrder = KernelOrder | GateOrder | RecipeOrder | SurveyOrder
 """Orders that have a run."""
 
 

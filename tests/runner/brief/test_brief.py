@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.brief.render import LANGUAGES, brief_of, fenced, judgement_digest, quoted
+from runner.brief.render import LANGUAGES, brief_of, fenced, quoted
 from runner.errors import InputError
 from runner.model.order import parse_order
 from runner.paths import source_root
 from runner.plan import compile_plan
+from runner.plan_parameters import judgement_digest
+from runner.plan_text import draft
 from runner.steps.seats import load_manifest
 from tests.runner.flow_orders import kernel_order, write_order
 
@@ -52,6 +54,7 @@ def test_one_changed_field_changes_brief_and_judgement_alike(tmp_path: Path, old
     assert not re.search(shown, golden)
     assert judgement_digest(parse_order(before)) in golden
     assert judgement_digest(parse_order(after)) in found
+    assert judgement_digest(parse_order(after)) in draft(write_order(tmp_path, after))[1]
     assert judgement_digest(parse_order(before)) != judgement_digest(parse_order(after))
 
 

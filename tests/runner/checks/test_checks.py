@@ -52,6 +52,18 @@ FLOORS = [
     ("share: 0.31", "share: 1.2", "intent.expected_gain.share", "between 0 and 1"),
 ]
 JUDGEMENT = [
+    (
+        "pass_at: 1.15, unit: ratio",
+        "kill_at: 1.2, pass_at: 1.15, unit: ratio",
+        "gates.3.measure.thresholds.1.pass_at",
+        "worse than kill_at",
+    ),
+    (
+        "pass_at: 88, unit: µs",
+        "pass_at: 88, stretch_at: 90, unit: µs",
+        "gates.3.measure.thresholds.0.stretch_at",
+        "worse than pass_at",
+    ),
     ("argv: [--cold]", "argv: []", "gates.3.measure.instrument.argv", "no arguments"),
     ("      instrument: {path: bench.py, argv: [--cold]}\n", "", "gates.3.measure.instrument", "cannot be had again"),
     (

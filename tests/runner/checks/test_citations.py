@@ -23,7 +23,7 @@ facts:
   - {id: wrong, statement: It was never so., label: assumed, status: refuted}
 """
 CITING = (
-    SURVEY.split("facts:", maxsplit=1)[0].replace("id: reading", "id: citing")
+    SURVEY.split("facts:", maxsplit=1)[0].replace("id: reading", "id: citing").replace("survey", "patch")
     + """facts:
   - id: mine
     statement: It is wide.

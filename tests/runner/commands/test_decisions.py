@@ -7,18 +7,22 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 from typer.testing import CliRunner
 
+from recipe.mini.random_pack import generate
+from recipe.pack import read_pack
 from runner.attest import keys
-from runner.commands import decisions, evidence
+from runner.commands import canon, decisions, evidence
 from runner.errors import InputError, TrustError
 from runner.paths import config_home
-from tests.runner.records import make_run, publish
+from tests.runner.records import digest_of, make_run, publish
 
 pytestmark = pytest.mark.usefixtures("rate_gate", "private_home")
 APP = typer.Typer()
 evidence.register(APP)
 decisions.register(APP)
+canon.register(APP)
 
 
 def call(*arguments: str | Path, code: int = 0) -> str:
@@ -58,6 +62,58 @@ def test_from_report_to_canon_and_back(here: Path) -> None:
     assert "adopter:demo-adopter" not in (here / "canon/LNA-CANON.md").read_text()
     (here / "canon/LNA-CANON.md").write_text("by hand")
     assert json.loads(call("canon", "--check", "--json", code=1))["written"] is False
+
+
+def test_the_way_back_is_shown_and_then_gone(here: Path, tmp_path: Path) -> None:
+    publish(here, keys.load_or_create("demo-runner"), make_run(run="r2"), tmp_path / "again")
+    adopted = []
+    for name in ("r1", "r2"):
+        told = call("adopt", name, "--key", "demo-adopter", "--reason", "faster", "--json")
+        adopted.append(Path(json.loads(told)["statement"]).name[:16])
+    before = (here / "canon/LNA-CANON.md").read_text()
+    shown = call("revert", adopted[1])
+    assert "back to run r1" in shown and "vllm serve PACK" in shown and "8192 KV tokens" in shown
+    assert (here / "canon/LNA-CANON.md").read_text() == before
+    with pytest.raises(InputError, match="needs a reason"):
+        call("revert", adopted[1], "--key", "demo-adopter")
+    assert "signed" in call("revert", adopted[1], "--key", "demo-adopter", "--reason", "loses needles")
+    assert "Run [r1]" in (here / "canon/LNA-CANON.md").read_text()
+    assert "nothing was adopted before it" in call("revert", adopted[0])
+    rejected = json.loads(call("reject", "r2", "--key", "demo-adopter", "--reason", "x", "--json"))["statement"]
+    with pytest.raises(InputError, match="not an adoption"):
+        call("revert", Path(rejected).name[:16])
+
+
+def test_a_key_that_only_ssh_keygen_can_use_adopts(here: Path) -> None:
+    public = config_home() / "keys/demo-adopter.pub"
+    call("adopt", "r1", "--key", str(public), "--reason", "touched the token")
+    assert "touched the token" in (here / "canon/LNA-CANON.md").read_text()
+
+
+def test_a_card_needs_an_adoption_and_says_what_is_in_the_pack(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = generate(tmp_path / "pack", experts=2, topk=1)
+    header = read_pack(pack).header_digest()
+    with pytest.raises(InputError, match="nobody has adopted"):
+        call("card", pack)
+    monkeypatch.setattr("tests.runner.records.digest_of", lambda text: header if text == "header" else digest_of(text))
+    order = "card: {licence: apache-2.0, base_model: maker/model, credits: [those who trained it]}\n"
+    publish(here, keys.load_or_create("demo-runner"), make_run(run="r3", more=order), tmp_path / "carded")
+    call("adopt", "r3", "--key", "demo-adopter", "--reason", "faster")
+    text = json.loads(call("card", pack, "--json"))["card"]
+    front, _, body = text.removeprefix("---\n").partition("---\n")
+    assert yaml.safe_load(front) == {
+        "license": "apache-2.0",
+        "base_model": "maker/model",
+        "base_model_relation": "quantized",
+        "pipeline_tag": "text-generation",
+        "tags": ["exl3", "vllm"],
+    }
+    for part in ("| exl3 mcg, ", "| speed | PASS | ratio | 2.0", "vllm serve", "- those who trained it", header):
+        assert part in body
+    call("card", pack, "--output", tmp_path / "README.md")
+    assert (tmp_path / "README.md").read_text() == text
 
 
 def test_reject_and_waive(here: Path, tmp_path: Path) -> None:

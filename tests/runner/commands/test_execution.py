@@ -11,8 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from runner import ledger
+from runner.attest.trust import load_trust
 from runner.cli import run
 from runner.commands.progress import watching
+from runner.model.adoption import Observation
 from runner.steps.seats import seat_names
 from tests.runner.flow_orders import kernel_order, write_order
 
@@ -35,6 +38,18 @@ def test_a_readback_tells_what_answered(home: Path, capsys: pytest.CaptureFixtur
 def test_a_readback_in_words(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["seat", "readback", "fake"]) == 0
     assert "label: simulated" in capsys.readouterr().out.splitlines()
+
+
+def test_a_recorded_readback_is_what_later_reports_are_compared_with(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["seat", "readback", "fake", "--record", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    workspace = home / "workspace"
+    ((_, seen),) = ledger.load(workspace, load_trust(workspace)).of(Observation)
+    assert Path(told["observation"]).parent == workspace / ledger.OBSERVATIONS
+    assert (seen.seat, seen.label, seen.resolved) == ("fake", "simulated", told["resolved"])
+    assert {"engine.record", "tree.runner"} <= seen.subjects.keys()
 
 
 def test_an_unknown_seat_is_refused_with_the_known_ones(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,8 @@ class Kit:
 def order_text(allowed: str = "kernels/toy.txt", gates: str = QUALITY) -> str:
     """A kernel order whose source names the toy that the fake seat is to be."""
     more = f"  sources: [kernels/toy.txt]\n  files_allowed: [{allowed}]\n"
-    return kernel_order(gates=gates).replace("  strict: 0\n", "  strict: 0\n" + more)
+    art = "design: {prior_art: [{what: the toy as it is, where: kernels/toy.txt, verdict: made anew}]}\n"
+    return art + kernel_order(gates=gates).replace("  strict: 0\n", "  strict: 0\n" + more)
 
 
 def git(folder: Path, *words: str) -> str:

@@ -14,35 +14,16 @@ from runner.craft.conflicts import Question, conflicts
 from runner.errors import InputError
 from runner.model.order import load_order
 from runner.model.order.review import Review, ReviewFile
+from runner.paths import source_root
 from runner.yaml_strict import parse
 from tests.runner.craft.bench_kit import Kit
 from tests.runner.test_workflow import ask
 
-F2 = """schema_version: 1
-order: small-lna2
-version: 1
-reviews:
-  - reviewer: arithmetic
-    lens: every figure again
-    claims: [{question: step-count, value: 46, unit: steps, evidence: section 2 of the order, confidence: medium}]
-  - reviewer: kernel
-    lens: what exists already
-    claims: [{question: step-count, value: 46, unit: steps, evidence: section 2 of the order, confidence: low}]
-  - reviewer: gates
-    lens: what could pass wrongly
-    claims: [{question: step-count, value: 46, unit: steps, evidence: section 2 of the order, confidence: low}]
-  - reviewer: integration
-    lens: where it is called
-    claims: [{question: step-count, value: 25.7, unit: steps, evidence: trace time over step time, confidence: medium}]
-  - reviewer: bandwidth
-    lens: bytes and time
-    claims: [{question: step-count, value: 24, unit: steps, evidence: launches over layers, confidence: high}]
-checks:
-  - kind: divides
-    question: step-count
-    counts: {routed-main: 1032, routed-draft: 72}
-    evidence: launches of the routed kernels in the profile
-"""
+F2 = (
+    (source_root() / "orders" / "reviews" / "F2-example.yaml")
+    .read_text(encoding="utf-8")
+    .replace("order: F2-T0", "order: small-lna2")
+)
 
 
 def table(text: str) -> dict[str, Question]:

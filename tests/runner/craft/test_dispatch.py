@@ -228,6 +228,12 @@ def test_the_order_names_who_may_work(kit: Kit) -> None:
         dispatch(kit.given())
 
 
+def test_a_workspace_without_a_crew_is_told_where_the_examples_are(kit: Kit) -> None:
+    with pytest.raises(InputError, match="knows no craftspeople") as caught:
+        dispatch(kit.given())
+    assert str(source_root() / "orders" / "people") in caught.value.next_step
+
+
 def test_the_shipped_crew_is_valid_and_agents_ask_for_walls() -> None:
     crew = load_crew(source_root()).craftspeople
     assert {"codex", "claude", "gemini", "opencode"} <= crew.keys()

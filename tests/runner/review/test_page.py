@@ -66,6 +66,15 @@ def test_nothing_measured_draws_nothing() -> None:
     assert plots.samples_per_block([], []) == plots.interval(None) == plots.rows_by_window([], []) == ""
 
 
+def test_the_cost_of_each_layer_is_drawn_with_its_divergence() -> None:
+    costs = [figures.LayerCost("model.layers.3", 0.41, "0.001"), figures.LayerCost("together", -1.16, "0.004")]
+    drawn = plots.layer_costs(costs)
+    assert drawn.count("<rect") == 2 and "+0.41 %" in drawn and "-1.16 %" in drawn
+    assert "model.layers.3: perplexity +0.410 %, KL 0.001 nats" in drawn
+    ElementTree.fromstring(drawn)
+    assert plots.layer_costs([]) == ""
+
+
 def test_a_disturbed_block_is_hollow_and_in_no_pair() -> None:
     record = make_run().record
     first = record.samples[0].model_copy(update={"disturbed": ("steal",)})

@@ -13,7 +13,16 @@ from runner.errors import InputError, SeatError
 from runner.model.plan import PlannedBoot
 from runner.steps.seats import load_manifest
 from serve.adapters.booted import REFUSAL, last_words
-from serve.adapters.process import argv, environment, flags, installed_engine, label_of, link_pack
+from serve.adapters.process import (
+    UNWANTED,
+    argv,
+    engine_cache,
+    environment,
+    flags,
+    installed_engine,
+    label_of,
+    link_pack,
+)
 from serve.seat import BootRequest
 
 SEATS = ("cpu-mini", "cpu-mini-tp2")
@@ -68,6 +77,22 @@ def test_environment_carries_the_witness_and_nothing_of_ours(tmp_path: Path, mon
     assert set(made) - set(asked.manifest.environment) == {
         *("CARVE_LIBRARIES", "CARVE_VARIANT", "CARVE_STRICT", "CARVE_ALLOWED_DECLINES", "CARVE_WITNESS_LIBRARY")
     }
+
+
+def test_patched_code_has_a_cache_and_a_path_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Field case 13: what one set of patches compiled is never found by another, nor by the engine as installed."""
+    monkeypatch.setenv("CARVE_CACHE", str(tmp_path / "cache"))
+    plain = request("cpu-mini", tmp_path)
+    caches = {engine_cache(plain, UNWANTED)}
+    for text in ("one set", "another set"):
+        tree = tmp_path / text
+        tree.mkdir()
+        (tree / "provenance.json").write_text(text)
+        patched = replace(plain, tree=tree)
+        caches.add(engine_cache(patched, UNWANTED))
+        assert environment(patched, tmp_path)["PYTHONPATH"] == str(tree)
+    assert len(caches) == 3
+    assert "PYTHONPATH" not in environment(plain, tmp_path)
 
 
 def test_the_label_comes_from_what_answered() -> None:

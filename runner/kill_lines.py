@@ -1,0 +1,41 @@
+"""Kill lines: what was decided before the run to end the work, read off what a gate found."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+from runner.model.order.judgement import KillLine
+from runner.model.verdict import Figure, Status
+
+_OPERATORS: dict[str, Callable[[Decimal, Decimal], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">=": operator.ge,
+    ">": operator.gt,
+}
+
+
+def strikes(line: KillLine, status: Status, figures: Sequence[Figure]) -> bool:
+    """Whether the line stops the work: its gate FAILs or is INVALID, or the figure it names lies where it kills.
+
+    A line with a figure leaves a mere FAIL alone (there may be room between kill and pass). A figure that its gate
+    could not take, or does not have, strikes: a kill line that cannot be read is not passed.
+    """
+    if line.action != "stop" or status is Status.NOT_RUN:
+        return False
+    if line.metric is None or line.op is None or line.value is None:
+        return status in (Status.FAIL, Status.INVALID)
+    values = [figure.value for figure in figures if figure.name == line.metric]
+    if status is Status.INVALID or len(values) != 1:
+        return True
+    return _OPERATORS[line.op](Decimal(values[0]), Decimal(line.value))
+
+
+def struck(lines: Sequence[KillLine], gate: str, status: Status, figures: Sequence[Figure]) -> bool:
+    """Whether one of the order's lines on this gate strikes."""
+    return any(strikes(line, status, figures) for line in lines if line.gate == gate)
+
+
+__all__ = ["strikes", "struck"]

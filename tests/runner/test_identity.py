@@ -1,0 +1,67 @@
+"""A boot that loaded something else than was sealed measures nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.attest.trust import load_trust
+from runner.identity import identity_faults
+from runner.model.boot import BootRecord
+from runner.model.run import RunRecord
+from runner.model.verdict import Status
+from runner.session import open_run
+from runner.steps.state import Silent
+from runner.verify import verify
+from runner.workflow import execute
+from tests.runner.flow_orders import kernel_order, write_order
+from tests.runner.records import digest_of, make_run
+
+RUN = make_run().record
+(PLANNED,), (BOOT,) = RUN.plan.boots, RUN.boots
+
+
+def with_rank(**changes: Any) -> BootRecord:
+    """The boot with its second rank changed."""
+    first, second = BOOT.ranks
+    return BOOT.model_copy(update={"ranks": (first, second.model_copy(update=changes))})
+
+
+def test_what_was_sealed_has_no_fault() -> None:
+    assert identity_faults(BOOT, PLANNED, RUN.plan) == ()
+
+
+@pytest.mark.parametrize(
+    ("boot", "words"),
+    [
+        (with_rank(libraries={"lna2": digest_of("old"), "incumbent": digest_of("incumbent")}), "rank 1 loaded"),
+        (with_rank(libraries={"incumbent": digest_of("incumbent")}), "rank 1 did not load the library of lna2"),
+        (with_rank(trees={"witness": digest_of("edited")}), "rank 1 imported witness"),
+        (BOOT.model_copy(update={"engine": {"record": digest_of("other")}}), "answered, sealed was"),
+    ],
+)
+def test_something_else_is_named_with_its_rank(boot: BootRecord, words: str) -> None:
+    (fault,) = identity_faults(boot, PLANNED, RUN.plan)
+    assert words in fault
+
+
+def test_in_a_knock_out_boot_the_knock_out_answers_to_the_candidates_name() -> None:
+    zero = PLANNED.model_copy(update={"role": "knock-out-zero"})
+    plan = RUN.plan.model_copy(update={"subjects": {**RUN.plan.subjects, "library.knock-out-zero": digest_of("zero")}})
+    libraries = {"lna2": digest_of("zero"), "incumbent": digest_of("incumbent")}
+    ranks = tuple(rank.model_copy(update={"libraries": libraries}) for rank in BOOT.ranks)
+    assert identity_faults(BOOT.model_copy(update={"ranks": ranks}), zero, plan) == ()
+    assert len(identity_faults(BOOT, zero, plan)) == 2
+
+
+def test_an_engine_other_than_the_sealed_one_measures_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.steps.build.toy_record", lambda: digest_of("yesterday's engine"))
+    run = open_run(write_order(home, kernel_order(gates="")), progress=Silent())
+    assert execute(run) == 2
+    record = RunRecord.model_validate_json((run.folder / "record.json").read_bytes())
+    assert {sample.window for sample in record.samples} <= {"restore"}
+    assert {verdict.gate: verdict.status for verdict in record.verdicts}["engaged"] is not Status.PASS
+    report = run.workspace / "reports" / record.plan.order / record.run
+    assert verify(report, load_trust(run.workspace), run.workspace).verdict is not Status.PASS
