@@ -50,9 +50,8 @@ def observe(workspace: Path, name: str, boot: BootRecord) -> Path:
     Later reports and adoptions are compared with the newest observation. Raises InputError, SeatError, TrustError.
     """
     manifest, key = load_manifest(name), runner_key()
-    native = manifest.adapter != "fake"
     subjects = subjects_of(build_libraries(("incumbent",), manifest.adapter)) | engine_subjects(manifest)
-    subjects |= pack_subjects(manifest) if native else {}
+    subjects |= pack_subjects(manifest) if manifest.adapter != "fake" else {}
     seen = Observation(
         created_at=now(),
         parents=ledger.load(workspace, load_trust(workspace)).heads(),

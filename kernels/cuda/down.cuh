@@ -4,16 +4,6 @@
 
 namespace carve {
 
-// The scales of an expert's activation and of its column blocks, on their way to the second-level cache before the wait.
-__device__ __forceinline__ void prefetch_scales(const Problem& problem, int expert, int from, int to) {
-  const int lines = problem.intermediate / 64, thread = threadIdx.x;
-  if (thread < 2 * (to - from)) prefetch(entry_of(problem.matrices[2].svh, expert) + (from * 2 + thread) * 64);
-  for (int line = thread; line < 3 * lines; line += threads) {
-    const Table table = line < lines ? problem.matrices[0].svh : line < 2 * lines ? problem.matrices[1].svh : problem.matrices[2].suh;
-    prefetch(entry_of(table, expert) + line % lines * 64);
-  }
-}
-
 // Waits until the partial sums of an expert are in scratch; by one block, whose barrier after it spreads the news.
 __device__ void wait_for_gate_up(const Problem& problem, const Shared& shared, int rank) {
   const int quads = problem.hidden / 64, slices = problem.intermediate / 128, total = shared.routes.ranks * slices * quads;
@@ -236,8 +226,6 @@ __device__ void down(const Problem& problem, Shared& shared, int chunk, uint32_t
     Ring<K, BOOK, DEPTH> ring(ring_base, walk.item_bytes / 4);
     walk.open(shared.routes, (end - begin) * quads, 0);
     ring.start(walk, shared.routes);
-    for (int rank = begin / blocks; rank * blocks < end; rank++)
-      prefetch_scales(problem, shared.routes.expert[rank], max(begin - rank * blocks, 0), min(end - rank * blocks, blocks));
     const auto count_of = [&](int rank) { return max(0, min(__popc(shared.routes.rows[rank]) - first_row, rows_at_once)); };
     for (int rank = begin / blocks; rank * blocks < end;) {
       // As many experts as have room for their activations; most often all of the chunk's.

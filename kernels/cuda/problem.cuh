@@ -104,8 +104,6 @@ __device__ __forceinline__ const uint16_t* entry_of(Table table, int expert) {
   return reinterpret_cast<const uint16_t*>(__ldg(reinterpret_cast<const unsigned long long*>(table) + expert));
 }
 
-__device__ __forceinline__ void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
-
 // Four halves.
 __device__ __forceinline__ float4 floats(uint2 raw) {
   const float2 low = __half22float2(*reinterpret_cast<const __half2*>(&raw.x));
