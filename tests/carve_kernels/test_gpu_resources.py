@@ -40,7 +40,7 @@ def test_a_kernel_that_the_table_does_not_know_is_a_regression() -> None:
 
 def test_the_committed_table_has_every_build_that_is_checked() -> None:
     recorded = yaml.safe_load((sources_folder() / TABLE).read_text(encoding="utf-8"))
-    assert {f"{name} {architecture}" for name, architecture in wanted(full=False)} == recorded.keys()
+    assert {f"{name} {architecture}" for name, architecture in wanted(full=False)} <= recorded.keys()
     assert all(rows for rows in recorded.values())
 
 
