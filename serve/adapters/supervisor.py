@@ -25,11 +25,28 @@ GRACE_SECONDS = 5.0
 STOP_TIMEOUT_SECONDS = 20.0
 
 
+_RESERVED: list[socket.socket] = []
+"""Held until this process ends, however it ends."""
+
+
 def free_port() -> int:
-    """A loopback TCP port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback TCP port that was free a moment ago and that no other runner on this machine takes meanwhile.
+
+    Engines share a port without an error (SO_REUSEPORT): two of them would answer each other's requests. So a port is
+    reserved by an abstract socket of its name, which exists once in a network namespace.
+    """
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        reservation = socket.socket(socket.AF_UNIX)
+        try:
+            reservation.bind(f"\0carve-port-{port}")
+        except OSError:
+            reservation.close()
+            continue
+        _RESERVED.append(reservation)
+        return port
 
 
 def home_of(folder: Path) -> Path:
