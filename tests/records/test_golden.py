@@ -139,7 +139,7 @@ def test_every_golden_payload_has_the_documented_fields_and_no_other() -> None:
         schema = json_schema(kind)
         check_against(schema, payload, schema, kind)
         seen.add(kind)
-    assert seen == set(NAMES) - {"order", "seat", "plan", "record", "evidence", "reproduction"}
+    assert seen == set(NAMES) - {"order", "seat", "plan", "record", "evidence"}
 
 
 def test_every_documented_field_of_a_report_is_described() -> None:
