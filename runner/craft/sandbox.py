@@ -14,7 +14,7 @@ from pathlib import Path
 from runner.paths import source_root
 from runner.sandbox import available, python_folders
 
-HOME = Path("/home/craft")
+HOME = Path("/craft")
 TEMPORARY = Path("/tmp")
 KEEPER = Path("/run/carve")
 """Where the keeper's own code is seen, read-only."""
