@@ -25,15 +25,11 @@ GRACE_SECONDS = 5.0
 STOP_TIMEOUT_SECONDS = 20.0
 
 
-_RESERVED: list[socket.socket] = []
-"""Held until this process ends, however it ends."""
-
-
 def free_port() -> int:
     """A loopback TCP port that was free a moment ago and that no other runner on this machine takes meanwhile.
 
     Engines share a port without an error (SO_REUSEPORT): two of them would answer each other's requests. So a port is
-    reserved by an abstract socket of its name, which exists once in a network namespace.
+    reserved, until this process ends however it ends, by an abstract socket: one of a name exists in a network.
     """
     while True:
         with socket.socket() as probe:
@@ -45,7 +41,7 @@ def free_port() -> int:
         except OSError:
             reservation.close()
             continue
-        _RESERVED.append(reservation)
+        reservation.detach()
         return port
 
 
