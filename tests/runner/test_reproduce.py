@@ -54,7 +54,7 @@ def test_another_plan_is_not_run(home: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert execute(first) == 0
     assert run(["keys", "trust", "runner", "--as", "demo-first", "--repository"]) == 0
     monkeypatch.setenv("CARVE_CONFIG", str(home / "another"))
-    monkeypatch.setattr("runner.steps.build.sha256_tree", lambda *_: digest_of("edited code"))
+    monkeypatch.setattr("runner.graders.sha256_tree", lambda *_: digest_of("edited code"))
     with pytest.raises(StateError, match="not the report's") as refused:
         reproduce(home / "workspace", first.name, Silent())
     assert "subjects: tree.runner" in refused.value.found

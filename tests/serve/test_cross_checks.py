@@ -22,6 +22,7 @@ from serve.adapters.booted import BootedEngine
 from serve.adapters.side import run_job
 from serve.client.context import WindowContext
 from serve.client.registry import driver
+from serve.instruments.machine import disturbed
 from serve.instruments.registry import instrument, parse
 from tests.serve.engine_boot import PACK
 
@@ -31,6 +32,10 @@ PERPLEXITY = 1e-3
 """Largest relative difference of two perplexities of the same text."""
 CLOCKS = 0.02
 DOCUMENTS: dict[str, JsonValue] = {"documents": 6, "tokens": 128, "rows": 6, "material": "cross-check"}
+
+
+CALM_BLOCKS, BLOCKS = 3, 12
+"""Blocks on an undisturbed machine that the two clocks are compared over, and how many are tried for them."""
 
 
 def measured(
@@ -104,13 +109,16 @@ def test_a_wrong_kernel_shows_in_decode_perplexity(engine: BootedEngine, prefill
 
 @pytest.mark.parametrize("variant", ["incumbent", "lna2"])
 def test_the_clients_rate_is_that_of_the_engines_metrics(engine: BootedEngine, variant: str) -> None:
-    ratios = []
-    for block in range(3):
-        _, measure = measured(engine, "speed", variant, {"tokens": 128, "material": f"block {block}"})
+    ratios: dict[bool, list[float]] = {True: [], False: []}  # by whether the machine was disturbed
+    for block in range(BLOCKS):
+        evidence, measure = measured(engine, "speed", variant, {"tokens": 128, "material": f"block {block}"})
         assert isinstance(measure, SpeedMeasure)
         decoded = measure.server_tokens - len(measure.texts)
-        ratios.append(float(measure.decode_rate) * measure.server_decode_ns / (decoded * 1e9))
-    assert median(ratios) == pytest.approx(1, rel=CLOCKS), ratios
+        ratio = float(measure.decode_rate) * measure.server_decode_ns / (decoded * 1e9)
+        ratios[bool(disturbed(evidence))].append(ratio)
+        if len(ratios[False]) == CALM_BLOCKS:
+            break
+    assert median(ratios[False] or ratios[True]) == pytest.approx(1, rel=CLOCKS), ratios
 
 
 def test_transformers_predict_what_a_perturbation_changes(engine: BootedEngine) -> None:
