@@ -10,11 +10,11 @@ from typing import cast
 import typer
 
 from runner.commands import canon, craft, decisions, evidence, execution, orders, views
-from runner.errors import CarveError, InputError
+from runner.errors import CarveError, InputError, StateError
 
 _CLICK_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
 """ClickException, wherever this version of Typer keeps its Click."""
-MALFORMED, UNDECIDED = 3, 2
+MALFORMED, UNDECIDED, INTERRUPTED = 3, 2, 130
 
 app = typer.Typer(
     name="runner",
@@ -30,17 +30,31 @@ for group in (orders, craft, execution, views, evidence, decisions, canon):
 
 def run(arguments: Sequence[str]) -> int:
     """The exit code: 0 pass, 1 a gate failed, 2 could not decide, 3 malformed or untrusted."""
+    as_json = "--json" in arguments
     try:
         answer = app(args=list(arguments), standalone_mode=False, prog_name="runner")
     except CarveError as error:
-        _say(error, as_json="--json" in arguments)
+        _say(error, as_json=as_json)
         return error.exit_code
     except _CLICK_ERROR as error:
-        return _wrong_usage(error, as_json="--json" in arguments)
-    except (typer.Abort, KeyboardInterrupt):
-        sys.stderr.write("stopped\n")
+        return _wrong_usage(error, as_json=as_json)
+    except OSError as error:
+        where = " → ".join(str(path) for path in (error.filename, error.filename2) if path)
+        _say(
+            StateError("the file system stands in the way", where=where, found=str(error.strerror or error)),
+            as_json=as_json,
+        )
         return UNDECIDED
+    except (typer.Abort, KeyboardInterrupt):
+        return _stopped()
+    except SystemExit as ending:  # what Typer makes of an interrupt
+        return _stopped() if ending.code == INTERRUPTED else int(str(ending.code or 0))
     return answer if isinstance(answer, int) else 0
+
+
+def _stopped() -> int:
+    sys.stderr.write("stopped; `runner status` shows what can be resumed\n")
+    return UNDECIDED
 
 
 def _wrong_usage(error: Exception, *, as_json: bool) -> int:

@@ -64,7 +64,7 @@ def adopt(desk: Desk, run: str, reason: str, *, seat: str | None = None, descrip
         seat=seat or entry.of(ReportPredicate).seat.name,
         scope="descriptive" if descriptive else "standing",
         waivers=tuple(waiver.digest for waiver, _ in waivers_for(desk.ledger, entry.digest)),
-        reason=reason,
+        reason=_reason(reason),
     )
     against = [*objections(entry, adoption, {desk.key.public.id}, desk.ledger)]
     against += [f"{subject} has changed on the seat since" for subject in stale(entry, desk.ledger)]
@@ -74,6 +74,13 @@ def adopt(desk: Desk, run: str, reason: str, *, seat: str | None = None, descrip
             "this report cannot be adopted", where=entry.where, expected="nothing against it", found="; ".join(against)
         )
     return desk.sign(adoption, {"report": entry.digest})
+
+
+def _reason(text: str) -> str:
+    """Raises InputError for a reason that says nothing."""
+    if not text.strip():
+        raise InputError("a decision needs its reason", where="--reason", expected="words", found=repr(text))
+    return text
 
 
 def reject(desk: Desk, run: str, reason: str) -> Path:
@@ -87,7 +94,7 @@ def reject(desk: Desk, run: str, reason: str) -> Path:
         seat=entry.of(ReportPredicate).seat.name,
         scope="standing",
         waivers=(),
-        reason=reason,
+        reason=_reason(reason),
     )
     return desk.sign(rejection, {"report": entry.digest})
 
@@ -107,7 +114,7 @@ def waive(desk: Desk, run: str, gate: str, reason: str, expires_at: str) -> Path
         parents=desk.ledger.heads(),
         report=name,
         gate=gate,
-        reason=reason,
+        reason=_reason(reason),
         expires_at=expires_at,
     )
     return desk.sign(waiver, {"report": entry.digest})

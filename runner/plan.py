@@ -7,7 +7,7 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from runner.digest import sha256_json
-from runner.errors import InputError
+from runner.errors import InputError, SeatError
 from runner.gates.registry import gate
 from runner.gates.registry import source_digest as gate_digest
 from runner.model.order import (
@@ -24,7 +24,7 @@ from runner.model.plan import Plan, PlannedGate, PlannedWindow
 from runner.model.seat import SeatManifest
 from runner.plan_layout import BOOT_ORDER, INCUMBENT_ONLY, NO_READBACK, Layout
 from runner.plan_parameters import sealed_parameters
-from runner.plan_windows import MAKERS, Made
+from runner.plan_windows import MAKERS, ON_THE_DESK, Made
 from serve.instruments.registry import instrument, parse
 from serve.instruments.registry import source_digest as instrument_digest
 
@@ -46,7 +46,13 @@ def runnable(file: OrderFile) -> RunnableOrder:
 def target_of(order: RunnableOrder) -> Target:
     """Seat and standing pack. Raises InputError for an order without them."""
     if order.target is None:
-        raise InputError("the order names no seat", where=f"{order.id}: target", expected="seat and pack", found="none")
+        raise SeatError(
+            "the order names no seat yet, so it cannot be planned or executed",
+            where=f"{order.id}: target",
+            expected="seat and pack",
+            found="none",
+            next_step="give the order a target; `runner check` needs none",
+        )
     return order.target
 
 
@@ -61,7 +67,8 @@ def layout_of(order: RunnableOrder, manifest: SeatManifest) -> Layout:
     watermarked = any(request.name == "watermark" for request in order.gates)
     recipe = isinstance(order, RecipeOrder)
     claims = tuple(fact for fact in order.facts if fact.status == "standing")
-    return Layout(target_of(order), manifest, candidate, primary_of(order), watermarked, claims, recipe)
+    desk = any(gate.name in ON_THE_DESK and gate.planned is None for gate in order.gates)
+    return Layout(target_of(order), manifest, candidate, primary_of(order), watermarked, claims, desk, recipe)
 
 
 def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, str], seed_commitment: str) -> Plan:

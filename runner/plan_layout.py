@@ -49,6 +49,8 @@ class Layout:
     """The order has the gate that needs the deliberately wrong build."""
     claims: tuple[Fact, ...] = ()
     """Standing facts of the order."""
+    on_the_desk: bool = True
+    """The order has a gate that loads the candidate outside the engine."""
     recipe: bool = False
     """Both arms run the incumbent's kernels; the candidate's is a boot of the recipe's product."""
 
@@ -85,6 +87,7 @@ class Layout:
             role, libraries, strict = "incumbent-only", (), 0
         elif name == DESK:
             role, strict = "desk", 0
+            libraries = libraries if self.on_the_desk else ()
             if self.manifest.adapter == "desk" and self.candidate:
                 libraries = desk_builds(self.candidate.variant)
         elif name == CANDIDATE_ONLY:

@@ -306,3 +306,6 @@ NEEDS_PRODUCT = frozenset({"product", "sensitivity"})
 
 NEEDS_CANDIDATE = (NEEDS_LIBRARY - {"speed"}) | NEEDS_PRODUCT | {"kld", "perturbation"}
 """Gates that say nothing where there is no candidate."""
+
+ON_THE_DESK = frozenset({"parity", "kernel-speed", "pressure", "sanitizer"})
+"""Gates that load the candidate outside the engine."""

@@ -14,9 +14,11 @@ from runner.errors import InputError
 from runner.items import FILE, open_items
 from runner.listing import Listed, list_reports
 from runner.model.base import Record
-from runner.model.order import KernelOrder, OrderFile, load_order
+from runner.model.order import KernelOrder, OrderFile, SurveyOrder, WorkOrder, load_order
 from runner.model.report import ReportPredicate
+from runner.readiness import missing
 from runner.session import RunState, runs
+from runner.steps.seats import load_manifest
 from runner.summary import attempt_outcome
 
 Stage = Literal[
@@ -113,8 +115,18 @@ def _stage(
         return _judged(reports[-1], again or f"runner execute {shown}")
     if faults := check_file(path):
         return "draft", str(faults[0]), f"runner check {shown}"
+    if lacking := _lacking(file.order):
+        return "draft", lacking[0], f"runner plan {shown}"
     dispatched = isinstance(file.order, KernelOrder) and file.order.candidate.files_allowed
     return "ready", "", f"runner dispatch {shown} --to NAME" if dispatched else f"runner execute {shown}"
+
+
+def _lacking(order: WorkOrder) -> tuple[str, ...]:
+    """What the order still needs before it can be executed."""
+    target = getattr(order, "target", None)
+    if target is None:
+        return () if isinstance(order, SurveyOrder) else ("it names no seat",)
+    return missing(order, load_manifest(target.seat))
 
 
 def _judged(report: Listed, again: str) -> tuple[Stage, str, str]:

@@ -7,6 +7,7 @@ every verdict again from the samples; then the evidence archive, and with ``deep
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from runner import archive
 from runner.assurance import witnesses
@@ -28,7 +29,8 @@ from runner.model.report import Measured, ReportPredicate
 from runner.model.statement import SignedIntent
 from runner.model.verdict import Status, overall
 from runner.replay import Replayed, replay
-from runner.report import EVIDENCE, REPORT, isolation_of
+from runner.report import EVIDENCE, REPORT, TEXT, isolation_of
+from runner.report_text import render
 from runner.verify_samples import check_samples
 
 
@@ -50,6 +52,8 @@ class Verification(Record):
     withdrawn: dict[str, str]
     """Gates and instruments whose version was found wrong since, with the reason: the report stands, what rests on it
     should not."""
+    text: Literal["same", "different", "missing"]
+    """``report.md`` beside the report against what this version writes: never what was signed, only for reading."""
     kept: int
     not_kept: tuple[str, ...]
     replayed: tuple[str, ...] = ()
@@ -178,6 +182,13 @@ def _kept(report: ReportPredicate, data: bytes, folder: Path) -> dict[str, bytes
     return archive.read(data, index.kept, str(folder / EVIDENCE)) if data else {}
 
 
+def _text(report: ReportPredicate, measured: Measured, folder: Path) -> Literal["same", "different", "missing"]:
+    path = folder / TEXT
+    if not path.is_file():
+        return "missing"
+    return "same" if path.read_bytes() == render(report, measured).encode() else "different"
+
+
 def read_report(path: Path, trust: Trust) -> tuple[Signed, ReportPredicate, Path]:
     """The signed report at ``path`` (the file or its folder). Raises InputError, TrustError."""
     file = path / REPORT if path.is_dir() else path
@@ -221,6 +232,7 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
         trust="repository" if all(signer.source == "repository" for signer in signed.signers) else "user",
         created_at=report.created_at,
         withdrawn=withdrawals(report),
+        text=_text(report, measured, folder),
         kept=len(kept),
         not_kept=report.evidence.not_kept,
         replayed=tuple(again.whole),

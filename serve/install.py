@@ -8,12 +8,14 @@ import. The smoke import therefore loads the API server, not just ``vllm``.
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -55,9 +57,12 @@ def _wanted(lock: Path) -> str:
 
 
 def is_installed(lock: Path) -> bool:
-    """Whether the locked engine was installed here and smoke-tested, or every version it pins stands by other means."""
-    if _stamp().is_file() and _stamp().read_text() == _wanted(lock):
-        return True
+    """Whether the locked engine stands here and its smoke import went well."""
+    return _stamp().is_file() and _stamp().read_text() == _wanted(lock)
+
+
+def _stands(lock: Path) -> bool:
+    """Whether every version that the lock pins is here, by whatever means."""
     return all(installed_version(name) == wanted for name, wanted in pinned(lock).items())
 
 
@@ -111,8 +116,24 @@ def ensure(say: Callable[[str], None], lock: Path | None = None) -> None:
             found=f"Python {sys.version_info[0]}.{sys.version_info[1]}",
             next_step="remove .venv and set PYTHON to a Python 3.11",
         )
-    say(f"installing the engine of {lock.name}, every wheel pinned by SHA-256: two minutes or more, at least 2 GB")
-    _install(lock, say)
+    with _alone():
+        if not is_installed(lock):
+            _install_and_try(lock, say)
+    importlib.invalidate_caches()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One process at a time installs into this environment; the others wait."""
+    with (Path(sys.prefix) / ".layer-engine.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _install_and_try(lock: Path, say: Callable[[str], None]) -> None:
+    if not _stands(lock):
+        say(f"installing the engine of {lock.name}, every wheel pinned by SHA-256: two minutes or more, at least 2 GB")
+        _install(lock, say)
     say("smoke import of the engine's API server")
     environment = {**os.environ, "VLLM_PLUGINS": "", "VLLM_NO_USAGE_STATS": "1"}
     smoke = subprocess.run(
@@ -121,7 +142,6 @@ def ensure(say: Callable[[str], None], lock: Path | None = None) -> None:
     if smoke.returncode:
         raise SeatError("the installed engine does not import", where=_SMOKE, found=smoke.stderr[-1500:])
     _stamp().write_text(_wanted(lock))
-    importlib.invalidate_caches()
 
 
 def _install(lock: Path, say: Callable[[str], None]) -> None:

@@ -45,14 +45,15 @@ _FUNCTIONS = {"FORWARD": "moe", "LINEAR": "linear", "DECODE": "decode"}
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
-def build(name: str, folder: Path | None = None) -> Path:
+def build(name: str, folder: Path | None = None, source: str = "") -> Path:
     """The library of variant ``name``, built from ``folder`` (default: this checkout's ``kernels/cpu``) if need be.
 
-    Returns ``<cache>/build/<digest>/lib<name>.so``. Two builders at once are safe: each works in its own folder and the
-    finished library appears by one rename. Raises InputError with the compiler's own words where the source does not
-    compile and StateError where there is no compiler.
+    ``source`` is that of a variant which only an order knows. Returns ``<cache>/build/<digest>/lib<name>.so``. Two
+    builders at once are safe: each works in its own folder and the finished library appears by one rename. Raises
+    InputError with the compiler's own words where the source does not compile and StateError where there is no
+    compiler.
     """
-    chosen, folder = variant(name), (folder or sources_folder()).resolve()
+    chosen, folder = variant(name, source), (folder or sources_folder()).resolve()
     compiler = _compiler()
     defines = [f"-D{define}" for define in chosen.defines]
     digest = _digest(folder, chosen.source, [*_COMMON, *defines, *_LINK], compiler)

@@ -59,11 +59,22 @@ VARIANTS = {
 }
 
 
-def variant(name: str) -> Variant:
-    """The variant called ``name``; InputError with the known names otherwise."""
-    if name not in VARIANTS:
-        raise InputError("no such kernel variant", expected=", ".join(VARIANTS), found=name)
-    return VARIANTS[name]
+def variant(name: str, source: str = "") -> Variant:
+    """The variant called ``name``, or one that an order brings with its ``source``, and that one's watermark.
+
+    Raises InputError with the known names for any other.
+    """
+    if name in VARIANTS:
+        return VARIANTS[name]
+    if not source:
+        raise InputError(
+            "no such kernel variant",
+            expected=", ".join(VARIANTS),
+            found=name,
+            next_step="the order's candidate names its source below kernels/cpu in `sources`",
+        )
+    role, defines = (Role.WATERMARK, _WATERMARK) if name.endswith("-watermark") else (Role.CANDIDATE, ())
+    return Variant(name, role, source, "brought by an order", defines)
 
 
 def sources_folder() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable
@@ -28,6 +29,10 @@ from runner.paths import config_home
 
 FILE_KEY, TOKEN_KEY = "ssh-ed25519", "sk-ssh-ed25519@openssh.com"
 """Key types: in a file, and in a hardware token (FIDO)."""
+
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]*"
+"""What a key or whoever holds it may be called: what a line of an allowed_signers file can hold."""
 
 
 def ssh_string(data: bytes) -> bytes:
@@ -216,7 +221,12 @@ def load(path: Path, ask: Callable[[], bytes] | None = None) -> PrivateKey:
 
 
 def create(name: str) -> PrivateKey:
-    """Make ``<configuration>/keys/<name>`` (mode 0600) and ``<name>.pub``. Raises InputError where it exists."""
+    """Make ``<configuration>/keys/<name>`` (mode 0600) and ``<name>.pub``.
+
+    Raises InputError where it exists, or for a name that no file of signers could hold.
+    """
+    if not re.fullmatch(NAME, name):
+        raise InputError("not a name for a key", expected="letters, digits, dots and dashes", found=repr(name))
     folder = key_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key, path = PrivateKey.generate(), folder / name

@@ -83,11 +83,14 @@ class Signed:
 
 
 def moment(instant: str, where: str) -> datetime:
-    """An RFC 3339 instant as a time. Raises TrustError for a day or hour that does not exist."""
+    """An RFC 3339 instant as a time. Raises TrustError for a day or hour that does not exist, or without a zone."""
     try:
-        return datetime.fromisoformat(instant)
+        found = datetime.fromisoformat(instant)
     except ValueError as error:
         raise TrustError("not a time", where=where, expected="UTC time in RFC 3339", found=instant) from error
+    if found.tzinfo is None:
+        raise TrustError("a time without its zone", where=where, expected="2027-01-31T00:00:00Z", found=instant)
+    return found
 
 
 def write(predicate: Predicate, digests: dict[str, str]) -> bytes:

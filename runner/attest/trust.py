@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, get_args
 
-from runner.attest.keys import PublicKey, key_folder
+from runner.attest.keys import NAME, PublicKey, key_folder
 from runner.attest.sshsig import NAMESPACE
 from runner.errors import InputError, TrustError
 
@@ -31,7 +31,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 Source = Literal["repository", "user"]
 
-_PRINCIPAL = re.compile(r"(?P<role>[a-z]+):(?P<name>[A-Za-z0-9][A-Za-z0-9._@-]*)")
+_PRINCIPAL = re.compile(rf"(?P<role>[a-z]+):(?P<name>{NAME})")
 _OPTION = re.compile(r'(?P<name>[a-z-]+)(="(?P<value>[^"]*)")?')
 _FIELDS = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _TIMES = ("%Y%m%dZ", "%Y%m%d%H%MZ", "%Y%m%d%H%M%SZ")

@@ -81,7 +81,7 @@ def _waive(
     until: Annotated[str, typer.Option(help="Last moment it stands, for example 2027-01-31T00:00:00Z.")],
     as_json: AsJson = False,
 ) -> None:
-    """Let one gate of one report stand open until a day."""
+    """Let one gate of one report stand open until a moment."""
     from runner import decide
 
     _say(decide.waive(desk_of(key), run, gate, reason, until), as_json)

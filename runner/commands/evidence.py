@@ -37,11 +37,14 @@ def _reports(
     from runner.attest.trust import load_trust
     from runner.listing import list_reports
     from runner.paths import workspace
+    from runner.session import runs
 
     here = workspace()
     book = ledger.load(here, load_trust(here))
     wanted = {name for name, chosen in (("rejected", rejected), ("pending", pending)) if chosen}
     listed = [each for each in list_reports(book) if not wanted or each.state in wanted]
+    going = {one.run for one in runs() if one.at_work}
+    listed = [each.model_copy(update={"verdict": "RUNNING"}) if each.run in going else each for each in listed]
     if as_json:
         answer([each.model_dump(mode="json") for each in listed], "", as_json=True)
         return
@@ -91,10 +94,10 @@ def _review(
     if as_json:
         content = report.model_dump(mode="json", exclude={"record"})
         answer({**content, "tries": tries, "record": measured.model_dump(mode="json")}, "", as_json=True)
+    elif html is not None:
+        typer.echo(f"page: {html}")
     else:
         terminal.show(Console(), entry, measured, tries, waivers)
-        if html is not None:
-            typer.echo(f"page: {html}")
 
 
 def _verify(
@@ -138,6 +141,8 @@ def _sentence(found: Verification) -> str:
         *(f"  withdrawn since: {gate}: {reason}" for gate, reason in found.withdrawn.items()),
         f"  evidence: {found.kept} files checked, {len(found.not_kept)} not kept",
     ]
+    if found.text != "same":
+        lines.append(f"  report.md is {found.text}: it was never signed; read `runner review` instead")
     if found.replayed or found.needs_full_evidence:
         lines.append(f"  read again from evidence: {len(found.replayed)} samples")
     if found.replayed_drawn:

@@ -18,12 +18,12 @@ def build(order: OrderPath, as_json: AsJson = False) -> None:
     """Build the native libraries of an order, or find them kept."""
     from runner.model.order import load_order
     from runner.plan import runnable, target_of
-    from runner.steps.build import build_libraries, subjects_of, wanted
+    from runner.steps.build import brought, build_libraries, subjects_of, wanted
     from runner.steps.seats import load_manifest
 
     loaded = runnable(load_order(order))
     adapter = load_manifest(target_of(loaded).seat).adapter
-    libraries = build_libraries(wanted(loaded, adapter), adapter)
+    libraries = build_libraries(wanted(loaded, adapter), adapter, brought(loaded))
     value = {"libraries": {name: str(path) for name, path in libraries.items()}, "subjects": subjects_of(libraries)}
     answer(value, "\n".join(f"{name}  {path}" for name, path in libraries.items()), as_json=as_json)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +14,9 @@ from runner.model.verdict import Status
 from runner.review import figures
 from runner.review.people import Waivers, told
 from runner.summary import without_sample
+
+SHOWN = 12
+"""Reasons and figures of one gate that fit a terminal."""
 
 _STYLES = {Status.PASS: "bold green", Status.FAIL: "bold red"}
 
@@ -27,6 +32,12 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
+def _first(lines: Sequence[str]) -> list[str]:
+    """What a person reads; report.md and the page hold all of it."""
+    more = len(lines) - SHOWN
+    return [*lines[:SHOWN], *([f"… and {more} more in report.md"] if more > 0 else [])]
+
+
 def show(console: Console, entry: Signed, measured: Measured, tries: int, waivers: Waivers = ()) -> None:
     """Print verdicts, pairs and engagement. Text out of the report is never read as markup."""
     report = entry.of(ReportPredicate)
@@ -34,10 +45,12 @@ def show(console: Console, entry: Signed, measured: Measured, tries: int, waiver
     console.print(Text(f"run {report.run}, {report.started_at} to {report.ended_at}, try {tries} of this candidate"))
     console.print(Text(f"signed by {', '.join(signer.principal for signer in entry.signers)}; report {entry.digest}"))
     console.print(Text(f"outside witnesses: {', '.join(report.assurance) or 'none'}"))
+    console.print(Text(f"isolation: {report.seat.isolation}"))
     verdicts = _table("Verdicts", "gate", "verdict", "why", "figures")
     for gate in report.gates:
-        values = "\n".join(f"{each.name} {each.value} {each.unit} {each.limit}".rstrip() for each in gate.figures)
-        name, why = Text(f"{gate.name}@{gate.version}"), Text("; ".join(gate.reasons))
+        told_figures = [f"{each.name} {each.value} {each.unit} {each.limit}".rstrip() for each in gate.figures]
+        values = "\n".join(_first(told_figures))
+        name, why = Text(f"{gate.name}@{gate.version}"), Text("; ".join(_first(gate.reasons)))
         verdicts.add_row(name, _status(gate.verdict), why, Text(values))
     console.print(verdicts)
     for each in told(report, waivers):

@@ -27,6 +27,8 @@ from serve.witness.build import witness_library
 
 _WITHOUT_PACK = frozenset({"fake", "desk"})
 
+CPU_SOURCES = "kernels/cpu/"
+
 
 def build(run: Run) -> Run:
     """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words."""
@@ -35,7 +37,7 @@ def build(run: Run) -> Run:
     adapter = run.manifest.adapter
     frozen = candidate_libraries(run, adapter)
     others = tuple(name for name in wanted(run.order.order, adapter) if name not in frozen)
-    built = frozen | build_libraries(others, adapter)
+    built = frozen | build_libraries(others, adapter, brought(run.order.order))
     subjects = subjects_of(built) | engine_subjects(run.manifest) | brief_subject(run) | candidate_subjects(run.folder)
     subjects |= pack_subjects(run.manifest) if adapter not in _WITHOUT_PACK else {}
     return replace(run, built=replace(run.built, libraries=built, subjects=subjects))
@@ -52,12 +54,22 @@ def wanted(order: WorkOrder, adapter: str) -> tuple[str, ...]:
     return (candidate.incumbent, candidate.variant, *marked, *KNOCK_OUTS)
 
 
-def build_libraries(variants: tuple[str, ...], adapter: str) -> dict[str, Path]:
-    """Library of each variant; the fake seat brings its variants itself and names them, a desk seat is a GPU's."""
+def brought(order: WorkOrder) -> str:
+    """Source of the order's candidate below ``kernels/cpu``; empty where it names none there."""
+    sources = order.candidate.sources if isinstance(order, KernelOrder) else ()
+    return next((name.removeprefix(CPU_SOURCES) for name in sources if name.startswith(CPU_SOURCES)), "")
+
+
+def build_libraries(variants: tuple[str, ...], adapter: str, source: str = "") -> dict[str, Path]:
+    """Library of each variant; the fake seat brings its variants itself and names them, a desk seat is a GPU's.
+
+    ``source`` is that of a variant which only the order knows.
+    """
     if adapter == "fake":
         return {variant: Path(variant) for variant in variants}
-    make = build_gpu_library if adapter == "desk" else build_library
-    return {variant: make(variant) for variant in variants}
+    if adapter == "desk":
+        return {variant: build_gpu_library(variant) for variant in variants}
+    return {variant: build_library(variant, source=source) for variant in variants}
 
 
 def candidate_libraries(run: Run, adapter: str) -> dict[str, Path]:
@@ -73,7 +85,7 @@ def candidate_libraries(run: Run, adapter: str) -> dict[str, Path]:
         sources = laid_over(run.folder, gpu_sources_folder())
         return {name: build_gpu_library(name, folder=sources) for name in ours}
     sources = laid_over(run.folder, sources_folder())
-    return {name: build_library(name, sources) for name in ours}
+    return {name: build_library(name, sources, brought(order)) for name in ours}
 
 
 def subjects_of(libraries: dict[str, Path]) -> dict[str, str]:

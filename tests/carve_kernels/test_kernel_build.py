@@ -95,3 +95,13 @@ def test_library_brings_no_pool_and_exports_the_abi_only(cache: Path) -> None:
         "carve_counters",
         "carve_describe",
     }
+
+
+def test_an_order_brings_a_variant_of_its_own(cache: Path, sources: Path) -> None:
+    text = (sources / "lna2.cpp").read_text().replace('#define CARVE_NAME "lna2"', '#define CARVE_NAME "my-kernel"')
+    (sources / "my_kernel.cpp").write_text(text)
+    assert Library(build("my-kernel", sources, "my_kernel.cpp")).describe["name"] == "my-kernel"
+    with pytest.raises(InputError, match="no such kernel variant"):
+        build("my-kernel", sources)
+    with pytest.raises(InputError, match="kernel source is missing"):
+        build("my-kernel", sources, "another.cpp")

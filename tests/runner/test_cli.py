@@ -57,6 +57,21 @@ def test_errors_say_what_and_exit_with_their_code(
     assert words in capsys.readouterr().err
 
 
+def test_a_file_system_that_refuses_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(["init", str(tmp_path / "file" / "workspace")]) == 2
+    assert "file system stands in the way" in capsys.readouterr().err
+
+
+def test_an_interrupt_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("runner.gates.registry.all_gates", interrupted)
+    assert run(["gates"]) == 2
+    assert "runner status" in capsys.readouterr().err
+
+
 def test_an_error_in_json_has_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", "missing.yaml", "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["error"]["where"] == "missing.yaml"

@@ -96,6 +96,15 @@ def test_the_candidate_is_not_loaded_where_the_incumbent_stands_alone(fake: Plan
     assert (boots["knock-out-decline"].role, boots["knock-out-decline"].strict) == ("knock-out-decline", 2)
 
 
+def test_the_desk_loads_the_candidate_only_for_a_gate_that_judges_it_there() -> None:
+    loaded = {}
+    for name in ("mini-lna2", "mini-silent-fallback"):
+        file = load_order(source_root() / "orders" / f"{name}.yaml")
+        plan = compile_plan(file, load_manifest("cpu-mini"), {}, "0" * 64)
+        loaded[name] = next(boot.libraries for boot in plan.boots if boot.role == "desk")
+    assert loaded == {"mini-lna2": ("lna2",), "mini-silent-fallback": ()}
+
+
 def test_speed_is_sealed_with_the_primary_margin_and_the_seat_noise(fake: Plan) -> None:
     speed = next(gate for gate in fake.gates if gate.name == "speed")
     assert speed.parameters["margin"] == "0.05"

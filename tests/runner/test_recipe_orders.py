@@ -11,7 +11,7 @@ import pytest
 from recipe.closure import INDEX
 from recipe.pack import read_pack
 from runner.check import check
-from runner.errors import InputError
+from runner.errors import InputError, SeatError
 from runner.model.order import OrderFile, OverlayOrder, load_order, parse_order
 from runner.paths import source_root
 from runner.plan import compile_plan, runnable
@@ -142,7 +142,7 @@ def test_an_order_without_recipe_or_seat_has_no_run(packs: tuple[Path, Path]) ->
     assert runnable(file()) == order
     with pytest.raises(InputError, match="what is to be made"):
         runnable(file(recipe=None))
-    with pytest.raises(InputError, match="names no seat"):
+    with pytest.raises(SeatError, match="names no seat"):
         runnable(file(target=None))
 
 

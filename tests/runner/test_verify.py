@@ -37,6 +37,14 @@ def test_an_honest_report_is_authentic(folder: Path) -> None:
     )
 
 
+def test_an_edited_or_missing_text_is_named(folder: Path) -> None:
+    assert check(folder).text == "same"
+    (folder / "report.md").write_text("# PASS")
+    assert check(folder).text == "different"
+    (folder / "report.md").unlink()
+    assert check(folder).text == "missing"
+
+
 def test_a_report_that_fails_is_authentic_too(workspace: Path, demo_runner: PrivateKey, tmp_path: Path) -> None:
     folder = publish(workspace, demo_runner, make_run(rates=("10", "9")), tmp_path / "state")
     assert check(folder).verdict is Status.FAIL

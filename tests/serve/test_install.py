@@ -116,13 +116,23 @@ def test_another_lock_is_installed_anew(python: FakePython, lock: Path) -> None:
     assert python.calls == ["pip", "-c"] * 2
 
 
-def test_an_engine_that_stands_by_other_means_is_left_alone(python: FakePython, lock: Path) -> None:
+def test_an_engine_that_stands_by_other_means_is_tried_once_and_left_alone(python: FakePython, lock: Path) -> None:
     lock.write_text(f"# pytest runs, so it is installed.\npytest=={pytest.__version__} --hash=sha256:00\n")
     ensure(lambda line: None, lock)
-    assert python.calls == []
+    ensure(lambda line: None, lock)
+    assert python.calls == ["-c"]
     lock.write_text(lock.read_text() + "no-such-engine==1.0 --hash=sha256:00\n")
     ensure(lambda line: None, lock)
-    assert python.calls == ["pip", "-c"]
+    assert python.calls == ["-c", "pip", "-c"]
+
+
+def test_versions_that_stand_but_do_not_import_are_never_taken_for_an_engine(python: FakePython, lock: Path) -> None:
+    lock.write_text(f"# pytest runs, so it is installed.\npytest=={pytest.__version__} --hash=sha256:00\n")
+    python.smoke(1, "ModuleNotFoundError: No module named 'packaging'")
+    for _ in range(2):
+        with pytest.raises(SeatError, match="does not import"):
+            ensure(lambda line: None, lock)
+    assert python.calls == ["-c", "-c"]
 
 
 def test_a_missing_cpu_torch_is_one_error_that_says_what_to_set(python: FakePython, lock: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from runner.model.base import Record, Slug
 from runner.model.order.measure import Measure
@@ -26,6 +28,10 @@ class GateRequest(Record):
     """Facts behind its thresholds; none may be refuted or superseded."""
 
 
+MOST_PAIRS = 64
+"""More would measure for hours and say no more."""
+
+
 class Primary(Record):
     """The one figure the order is about."""
 
@@ -33,7 +39,7 @@ class Primary(Record):
     """``decode-rate``: tok/s of one stream after the first token, geometric mean over languages."""
     margin: Number
     """Natural-log ratio the interval must clear; not below the seat's A/A half width."""
-    pairs: Whole
+    pairs: Annotated[Whole, Field(ge=1, le=MOST_PAIRS)]
     """Quads of four blocks. The median's interval covers 1 − 2^(1−pairs)."""
     pairing: Literal["block", "boot"] = "block"
     streams: Whole = 1

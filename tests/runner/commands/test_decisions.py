@@ -64,6 +64,20 @@ def test_from_report_to_canon_and_back(here: Path) -> None:
     assert json.loads(call("canon", "--check", "--json", code=1))["written"] is False
 
 
+def test_a_decision_has_a_reason_and_a_waiver_an_hour_in_a_zone(here: Path, tmp_path: Path) -> None:
+    publish(here, keys.load_or_create("demo-runner"), make_run(run="r2", rates=("10", "9")), tmp_path / "again")
+    with pytest.raises(InputError, match="needs its reason"):
+        call("reject", "r2", "--key", "demo-adopter", "--reason", " ")
+    with pytest.raises(TrustError, match="without its zone"):
+        call("waive", "r2", "speed", "--key", "demo-adopter", "--reason", "known", "--until", "2099-01-02")
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "demo two", "demo\nrunner:x", ""])
+def test_a_key_has_a_name_that_a_file_of_signers_can_hold(here: Path, name: str) -> None:
+    with pytest.raises(InputError, match="not a name for a key"):
+        call("keys", "init", name)
+
+
 def test_the_way_back_is_shown_and_then_gone(here: Path, tmp_path: Path) -> None:
     publish(here, keys.load_or_create("demo-runner"), make_run(run="r2"), tmp_path / "again")
     adopted = []

@@ -22,12 +22,19 @@ from tests.runner.test_workflow import ask
 F2 = (
     (source_root() / "orders" / "reviews" / "F2-example.yaml")
     .read_text(encoding="utf-8")
-    .replace("order: F2-T0", "order: small-lna2")
+    .replace("order: f2-t0", "order: small-lna2")
 )
 
 
 def table(text: str) -> dict[str, Question]:
     return {one.name: one for one in conflicts(parse(text.encode()).validate(ReviewFile))}
+
+
+def test_the_example_is_about_an_order_of_this_checkout() -> None:
+    file = source_root() / "orders" / "reviews" / "F2-example.yaml"
+    review = parse(file.read_bytes()).validate(ReviewFile)
+    order = load_order(source_root() / "orders" / "F2-T0.yaml").order
+    assert (review.order, review.version) == (order.id, order.version)
 
 
 def test_only_one_of_five_answers_divides_the_profile_and_it_is_said_why() -> None:
