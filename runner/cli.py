@@ -47,8 +47,8 @@ def run(arguments: Sequence[str]) -> int:
         return UNDECIDED
     except (typer.Abort, KeyboardInterrupt):
         return _stopped()
-    except SystemExit as ending:  # what Typer makes of an interrupt
-        return _stopped() if ending.code == INTERRUPTED else int(str(ending.code or 0))
+    if answer == INTERRUPTED:  # what Typer makes of an interrupt
+        return _stopped()
     return answer if isinstance(answer, int) else 0
 
 
