@@ -15,22 +15,12 @@ from typing import Any
 
 import torch
 
+from carve_kernels.library import DECLINES, ROW_BINS
 from runner.errors import InputError
 
-ROWS, PARTS, BLOCK, ROW_BINS = 32, 8, 128, 66
+ROWS, PARTS, BLOCK = 32, 8, 128
 _ABI, _BAD_CALL = 1, 100
 _TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-_DECLINES = (
-    "",
-    "rows-above-limit",
-    "rows-below-limit",
-    "shape",
-    "bits",
-    "codebook",
-    "not-ready",
-    "processor",
-    "other",
-)
 
 
 class _Part(ctypes.Structure):
@@ -108,12 +98,12 @@ class DenseLibrary:
     def forward(self, call: _Call) -> str:
         """Empty, or the typed reason of a decline, which queued nothing. InputError where the call is malformed."""
         status = self._native.carve_dense_forward(ctypes.byref(call))
-        if status >= len(_DECLINES):
+        if status >= len(DECLINES):
             what = "the call contradicts itself" if status == _BAD_CALL else "the CUDA runtime refused the launch"
             raise InputError(
                 what, where=str(self.path), expected="a carve_dense_call as abi_dense.h has it", found=str(status)
             )
-        return _DECLINES[status]
+        return DECLINES[status]
 
 
 class Counters:
