@@ -13,10 +13,12 @@ class Noise(Record):
 
     a_a_half_width: DecimalText
     """Half width of the A/A interval of the primary rate."""
+    source: str
+    """Of the A/A half width: ``assumed``, or the run of the ``gate`` order that measured it with six pairs or more."""
     boot_to_boot: DecimalText
     """Spread of the incumbent's rate between boots."""
-    source: str
-    """``assumed``, or the run id of the ``gate`` order that measured it."""
+    boot_to_boot_source: str = "assumed"
+    """``assumed``, or the run of the ``gate`` order that measured it over four boots or more."""
 
 
 class MachineLimits(Record):
