@@ -9,7 +9,7 @@ from statistics import median
 from runner.gates.base import GateInput, GateParameters, Limit
 from runner.gates.common import Decision, Reading, by_limits, decide, figure, invalid, of_kind, verdict
 from runner.model.base import Record
-from runner.model.sample import KernelSpeedCase, KernelSpeedMeasure, KernelTimes
+from runner.model.desk_measure import KernelSpeedCase, KernelSpeedMeasure, KernelTimes
 from runner.model.verdict import Figure, Verdict
 from runner.stats import median_interval
 

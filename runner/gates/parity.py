@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.gates.base import GateInput, GateParameters, Limit
 from runner.gates.common import Decision, Reading, by_limits, decide, figure, invalid, of_kind, verdict
-from runner.model.sample import ParityCase, ParityMeasure
+from runner.model.desk_measure import ParityCase, ParityMeasure
 from runner.model.verdict import Verdict
 
 NAME = "parity"

@@ -6,7 +6,7 @@ from statistics import median
 
 from runner.gates.base import GateInput, GateParameters, Limit
 from runner.gates.common import Decision, Reading, by_limits, decide, figure, invalid, of_kind, verdict
-from runner.model.sample import PressureCase, PressureMeasure
+from runner.model.desk_measure import PressureCase, PressureMeasure
 from runner.model.verdict import Verdict
 
 NAME = "pressure"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.gates.base import GateInput, GateParameters
 from runner.gates.common import Decision, Reading, by_limits, decide, figure, invalid, of_kind, verdict
-from runner.model.sample import SanitizerMeasure
+from runner.model.desk_measure import SanitizerMeasure
 from runner.model.verdict import Verdict
 
 NAME = "sanitizer"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runner.model.desk_measure import KernelSpeedMeasure
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
-from runner.model.sample import KernelSpeedMeasure, Sample
+from runner.model.sample import Sample
 from serve.instruments.answers import whole
 from serve.instruments.base import sample
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
+from runner.model.desk_measure import ParityCase, ParityMeasure
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
-from runner.model.sample import ParityCase, ParityMeasure, Sample
+from runner.model.sample import Sample
 from serve.instruments.answers import fact, missing
 from serve.instruments.base import sample
 

@@ -9,7 +9,7 @@ import pytest
 from carve_kernels.desk import bench, layers, parity
 from carve_kernels.desk.layers import ROUTES, Shape
 
-from runner.model.sample import ParityCase
+from runner.model.desk_measure import ParityCase
 
 
 def test_facts_are_parity_cases(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,14 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from runner.gates.base import GateInput
-from runner.model.sample import (
-    EngagedMeasure,
-    FieldPair,
-    PackMeasure,
-    ParityCase,
-    ParityMeasure,
-    RestoreMeasure,
-)
+from runner.model.desk_measure import ParityCase, ParityMeasure
+from runner.model.sample import EngagedMeasure, FieldPair, PackMeasure, RestoreMeasure
 from tests.gates.build import (
     DESK,
     DIGEST,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runner.gates.base import GateInput
-from runner.model.sample import (
-    EngagedMeasure,
+from runner.model.desk_measure import (
     KernelSpeedCase,
     KernelSpeedMeasure,
     KernelTimes,
@@ -15,6 +14,7 @@ from runner.model.sample import (
     SanitizerMeasure,
     SanitizerTool,
 )
+from runner.model.sample import EngagedMeasure
 from tests.gates.build import DESK, DIGEST, NO_RANKS, Case, given, sample, window
 
 TARGETS: dict[str, Any] = {

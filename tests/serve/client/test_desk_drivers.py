@@ -12,9 +12,10 @@ from recipe.mini.random_pack import generate
 from runner.draw import Draw
 from runner.errors import SeatError
 from runner.model.boot import BootRecord
+from runner.model.desk_measure import ParityMeasure
 from runner.model.evidence import RankCounters
 from runner.model.plan import PlannedWindow
-from runner.model.sample import PackMeasure, ParityMeasure
+from runner.model.sample import PackMeasure
 from runner.steps.seats import load_manifest
 from serve.client.context import WindowContext
 from serve.client.registry import driver
