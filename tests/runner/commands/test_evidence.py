@@ -108,7 +108,8 @@ def test_verify_of_nothing_is_an_input_error(here: Path, tmp_path: Path) -> None
 
 
 def test_review_in_the_terminal_as_a_page_and_as_json(here: Path, tmp_path: Path) -> None:
-    text = call("review", "r0", "--html", tmp_path / "page.html")
+    assert "page.html" in call("review", "r0", "--html", tmp_path / "page.html")
+    text = call("review", "r0")
     assert "Verdicts" in text and "try 3" in text
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     content = json.loads(call("review", here / "reports/mini-lna2/r1", "--json"))
