@@ -10,10 +10,9 @@ from typing import Any
 
 from runner.boots import new_record
 from runner.digest import sha256_file
-from runner.errors import SeatError
-from runner.model.boot import NO_WEIGHTS, BootRecord, RankIdentity
-from runner.model.evidence import RankCounters
+from runner.model.boot import NO_WEIGHTS, RankIdentity
 from runner.sandbox import available
+from serve.adapters.offline import OfflineBoot, require_built
 from serve.adapters.side import run_job
 from serve.seat import BootRequest
 
@@ -22,27 +21,16 @@ TIMEOUT_SECONDS = 300.0
 
 
 @dataclass
-class DeskBoot:
+class DeskBoot(OfflineBoot):
     """``serve.seat.Boot`` without an engine: ``call`` runs a job and gives its answer; nothing is counted."""
 
-    record: BootRecord
-    libraries: dict[str, Path]
-    started: float
-    base_url: str = ""
     variant: str = ""
-    words: str = ""
 
     def call(self, method: str, arguments: dict[str, Any] | None = None) -> list[Any]:
         """``parity`` {"variant", ...}: the cases of that variant's library. Raises SeatError where it cannot run."""
         wanted = dict(arguments or {})
         variant = str(wanted.pop("variant", self.variant))
-        if method not in JOBS or variant not in self.libraries:
-            raise SeatError(
-                "the desk does not know this job",
-                where=self.record.id,
-                expected=f"one of {', '.join(JOBS)} with a variant of {', '.join(sorted(self.libraries))}",
-                found=f"{method} of {variant}",
-            )
+        self.require_job(JOBS, method, variant)
         library = str(self.libraries[variant].resolve())
         request = {"job": method, "library": library, **wanted}
         answer = run_job(
@@ -55,23 +43,9 @@ class DeskBoot:
         self.words += f"{method} of {variant}: {len(answer['cases'])} cases\n"
         return [answer]
 
-    def counters(self) -> tuple[RankCounters, ...]:
-        """No engine, no counters."""
-        return ()
-
     def switch(self, variant: str, ranks: tuple[int, ...] | None = None) -> None:
         """The variant that the next job runs where it names none."""
         self.variant = variant
-
-    def logs(self) -> str:
-        """One line for each job."""
-        return self.words
-
-    def stop(self) -> BootRecord:
-        """Every job has ended with its call."""
-        seconds = round(time.monotonic() - self.started)
-        self.record = self.record.model_copy(update={"ended": "stopped", "seconds": seconds})
-        return self.record
 
 
 class DeskSeat:
@@ -79,9 +53,7 @@ class DeskSeat:
 
     def boot(self, request: BootRequest) -> DeskBoot:
         """Nothing starts until a job is called. Raises SeatError where a library is missing."""
-        missing = [f"{name}: {path}" for name, path in request.libraries.items() if not path.is_file()]
-        if missing:
-            raise SeatError("a library of the desk is missing", expected="built libraries", found=", ".join(missing))
+        require_built(request)
         identity = RankIdentity(
             rank=0,
             pid=os.getpid(),

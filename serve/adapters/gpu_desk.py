@@ -12,9 +12,9 @@ from typing import Any
 from runner.boots import new_record
 from runner.digest import sha256_file
 from runner.errors import SeatError
-from runner.model.boot import NO_WEIGHTS, BootRecord, RankIdentity
-from runner.model.evidence import RankCounters
+from runner.model.boot import NO_WEIGHTS, RankIdentity
 from runner.paths import cache_home
+from serve.adapters.offline import OfflineBoot, require_built
 from serve.adapters.side import run_job
 from serve.seat import BootRequest
 
@@ -47,26 +47,14 @@ def incumbent_library(version: str) -> Path:
 
 
 @dataclass
-class GpuDeskBoot:
+class GpuDeskBoot(OfflineBoot):
     """``serve.seat.Boot`` on a card; the launches are the desk's own, so nothing is counted here."""
-
-    record: BootRecord
-    libraries: dict[str, Path]
-    started: float
-    base_url: str = ""
-    words: str = ""
 
     def call(self, method: str, arguments: dict[str, Any] | None = None) -> list[Any]:
         """One of JOBS {"variant", "seed", ...}. Raises SeatError where it cannot run."""
         wanted = dict(arguments or {})
         variant = str(wanted.pop("variant", ""))
-        if method not in JOBS or variant not in self.libraries:
-            raise SeatError(
-                "the desk does not know this job",
-                where=self.record.id,
-                expected=f"one of {', '.join(JOBS)} with a variant of {', '.join(sorted(self.libraries))}",
-                found=f"{method} of {variant}",
-            )
+        self.require_job(JOBS, method, variant)
         request = {"job": method, "family": family_of(variant), "libraries": self._named(variant), **wanted}
         if "version" in wanted:
             request["incumbent"] = str(incumbent_library(str(wanted["version"])).resolve())
@@ -81,22 +69,8 @@ class GpuDeskBoot:
         own = {name: self.libraries.get(name) for name in ("ceilings", "planted")}
         return {name: str(path.resolve()) for name, path in (builds | own).items() if path}
 
-    def counters(self) -> tuple[RankCounters, ...]:
-        """No engine, no counters."""
-        return ()
-
     def switch(self, variant: str, ranks: tuple[int, ...] | None = None) -> None:
         """Every job names its variant."""
-
-    def logs(self) -> str:
-        """One line for each job."""
-        return self.words
-
-    def stop(self) -> BootRecord:
-        """Every job has ended with its call."""
-        seconds = round(time.monotonic() - self.started)
-        self.record = self.record.model_copy(update={"ended": "stopped", "seconds": seconds})
-        return self.record
 
 
 class GpuDeskSeat:
@@ -104,9 +78,7 @@ class GpuDeskSeat:
 
     def boot(self, request: BootRequest) -> GpuDeskBoot:
         """Asks the card who it is; the label is ``real`` because a device answered. SeatError where none does."""
-        missing = [f"{name}: {path}" for name, path in request.libraries.items() if not path.is_file()]
-        if missing:
-            raise SeatError("a library of the desk is missing", expected="built libraries", found=", ".join(missing))
+        require_built(request)
         started = time.monotonic()
         card = job({"job": "identify"})
         if not card["devices"]:
