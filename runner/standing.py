@@ -14,6 +14,7 @@ from runner.model.adoption import Observation
 from runner.model.boot import BootRecord
 from runner.model.plan import PlannedBoot
 from runner.paths import source_root
+from runner.seat_lock import occupied
 from runner.steps.build import build_libraries, engine_subjects, pack_subjects, subjects_of
 from runner.steps.seal import runner_key
 from runner.steps.seats import load_manifest, seat_of
@@ -22,10 +23,10 @@ from serve.seat import Boot, BootRequest
 
 @contextmanager
 def standing(name: str) -> Iterator[Boot]:
-    """The incumbent of seat ``name``, until the block ends. Raises InputError, SeatError."""
+    """The incumbent of seat ``name``, until the block ends. Raises InputError, SeatError, StateError for one in use."""
     manifest = load_manifest(name)
     planned = PlannedBoot(id="standing", role="incumbent-only", libraries=(), strict=1, seconds=manifest.boot_seconds)
-    with tempfile.TemporaryDirectory(prefix="carve-standing-") as folder:
+    with occupied(name, "a standing seat"), tempfile.TemporaryDirectory(prefix="carve-standing-") as folder:
         boot = seat_of(manifest, planned).boot(
             BootRequest(
                 planned=planned,

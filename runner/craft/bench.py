@@ -55,7 +55,12 @@ class Bench:
     @classmethod
     def of(cls, file: OrderFile) -> Bench:
         """The bench of this very text of the order."""
-        return cls(crafts() / f"{file.order.id}-{file.digest[:12]}", file.order.id, file.digest)
+        return cls.named(file.order.id, file.digest)
+
+    @classmethod
+    def named(cls, order: Slug, digest: Digest) -> Bench:
+        """The bench of the order with this id and digest."""
+        return cls(crafts() / f"{order}-{digest[:12]}", order, digest)
 
     def attempts(self) -> tuple[Attempt, ...]:
         """Every finished attempt, oldest first."""
