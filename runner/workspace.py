@@ -11,9 +11,11 @@ from jinja2.sandbox import SandboxedEnvironment
 from pydantic import TypeAdapter, ValidationError
 
 from runner.clock import now
+from runner.craft.crew import FILE as CREW
 from runner.errors import InputError
 from runner.files import write_whole
 from runner.model.base import Slug
+from runner.paths import source_root
 from runner.schemas import json_schema
 from runner.steps.seats import load_manifest
 
@@ -42,6 +44,12 @@ def make_workspace(folder: Path) -> Path:
 def write_schema(workspace: Path) -> None:
     """What an editor completes and checks orders with."""
     write_whole(workspace / SCHEMA, (json.dumps(json_schema("order"), indent=1, sort_keys=True) + "\n").encode())
+
+
+def write_crew(workspace: Path) -> None:
+    """The shipped examples of craftspeople, where the workspace has no crew yet."""
+    if not (workspace / CREW).exists():
+        write_whole(workspace / CREW, (source_root() / CREW).read_bytes())
 
 
 def write_starter(workspace: Path, name: str, kind: str, seat: str) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,6 +67,7 @@ Told = tuple[dict[str, Any], str, int]
 
 def _made(given: Dispatch, made: Attempt | Path) -> Told:
     from runner.craft.bench import CANDIDATE
+    from runner.paths import command
 
     if isinstance(made, Path):
         return _awaits(given, made)
@@ -79,13 +79,15 @@ def _made(given: Dispatch, made: Attempt | Path) -> Told:
     lines = [
         f"attempt {made.number}: candidate {made.commit}",
         *(f"  {path}" for path in made.changed),
-        f"next: runner execute {quote(str(given.order))} --candidate {quote(str(bench / CANDIDATE))}",
+        f"next: {command('execute', given.order, '--candidate', bench / CANDIDATE)}",
     ]
     return value | {"candidate": str(bench / CANDIDATE)}, "\n".join(lines), 0
 
 
-def _awaits(given: Dispatch, clone: Path) -> Told:
-    brief, again = clone.parent / "brief.md", f"runner dispatch {quote(str(given.order))} --to {given.name} --hand-in"
+def _awaits(given: Dispatch, clone: Path, *more: str) -> Told:
+    from runner.paths import command
+
+    brief, again = clone.parent / "brief.md", command("dispatch", given.order, "--to", given.name, "--hand-in", *more)
     text = f"clone {clone}\nbrief {brief}\nwhen it is finished: {again}"
     return {"clone": str(clone), "brief": str(brief)}, text, 0
 
@@ -101,7 +103,7 @@ def _carried(given: Dispatch, carried: Carried) -> Told:
         value |= {"run": carried.run, "report": str(report) if report.is_dir() else None}
         lines.append(f"report: {report}" if report.is_dir() else f"run {carried.run} has no report")
     if carried.clone:
-        awaits, text, _ = _awaits(given, carried.clone)
+        awaits, text, _ = _awaits(given, carried.clone, "--execute")
         value, lines = value | awaits, [*lines, text]
     return value | {"exit_code": carried.code}, "\n".join(lines), carried.code
 
@@ -109,13 +111,12 @@ def _carried(given: Dispatch, carried: Carried) -> Told:
 def review_order(order: OrderPath, as_json: AsJson = False) -> int:
     """Ask the order's reviewers, side by side, for claims."""
     from runner.craft.reviewers import review
-    from runner.paths import source_root, workspace
+    from runner.paths import command, source_root, workspace
 
     path, silent = review(order, workspace(), source_root())
     lines = [f"claims: {path}", *(f"{name} gave none: {why}" for name, why in silent.items())]
-    answer(
-        {"claims": str(path), "silent": silent}, "\n".join([*lines, f"next: runner conflicts {path}"]), as_json=as_json
-    )
+    lines.append(f"next: {command('conflicts', path)}")
+    answer({"claims": str(path), "silent": silent}, "\n".join(lines), as_json=as_json)
     return 2 if silent else 0
 
 

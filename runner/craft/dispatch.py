@@ -30,7 +30,7 @@ from runner.model.craftsperson import CraftspersonEntry
 from runner.model.order import OrderFile, load_order, parse_order
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
-from runner.paths import config_home, state_home
+from runner.paths import command, config_home, state_home
 from runner.steps.state import Progress
 from runner.verify import verify
 
@@ -118,7 +118,7 @@ def _may_start(given: Dispatch) -> None:
         raise InputError(
             "the order cannot be decided as it stands",
             found="\n    ".join(["", *map(str, faults)]),
-            next_step=f"runner check {given.order}",
+            next_step=command("check", given.order),
         )
     leases = [lease for bench in benches() if (lease := bench.lease()) and lease.craftsperson == given.name]
     others = sorted({lease.order for lease in leases} - {order.id})
@@ -168,7 +168,7 @@ def _may_go_on(given: Dispatch, attempts: Sequence[Attempt]) -> None:
             "a candidate waits to be judged",
             where=order.id,
             found=f"attempt {last.number}, commit {last.commit}",
-            next_step=f"runner dispatch {given.order} --to {given.name} --execute",
+            next_step=command("dispatch", given.order, "--to", given.name, "--execute"),
         )
     if last and last.judged and last.judged.killed:
         raise StateError(
