@@ -22,8 +22,11 @@ from serve.seat import Boot, BootRequest
 
 
 @contextmanager
-def standing(name: str) -> Iterator[Boot]:
-    """The incumbent of seat ``name``, until the block ends. Raises InputError, SeatError, StateError for one in use."""
+def standing(name: str, *, sandboxed: bool = False) -> Iterator[Boot]:
+    """The incumbent of seat ``name``, until the block ends. Raises InputError, SeatError, StateError for one in use.
+
+    Without a sandbox people can talk to it from wherever they are; with one it starts as it does in a run.
+    """
     manifest = load_manifest(name)
     planned = PlannedBoot(id="standing", role="incumbent-only", libraries=(), strict=1, seconds=manifest.boot_seconds)
     with occupied(name, "a standing seat"), tempfile.TemporaryDirectory(prefix="carve-standing-") as folder:
@@ -36,7 +39,7 @@ def standing(name: str) -> Iterator[Boot]:
                 variant="incumbent",
                 allowed_declines=(),
                 folder=Path(folder),
-                sandboxed=False,  # people talk to it, from wherever they are
+                sandboxed=sandboxed,
             )
         )
         try:

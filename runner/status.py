@@ -114,7 +114,7 @@ def _stage(
     if reports:
         return _judged(reports[-1], again or command("execute", shown))
     if faults := check_file(path):
-        return "draft", str(faults[0]), command("check", shown)
+        return "draft", str(faults[0]).replace(str(path), str(shown)), command("check", shown)
     if lacking := _lacking(file.order):
         return "draft", lacking[0], command("plan", shown)
     dispatched = isinstance(file.order, KernelOrder) and file.order.candidate.files_allowed

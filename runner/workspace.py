@@ -68,12 +68,17 @@ def write_starter(workspace: Path, name: str, kind: str, seat: str) -> Path:
     path = workspace / "orders" / f"{name}.yaml"
     if path.exists():
         raise InputError("this order exists already", where=str(path), next_step="choose another id")
-    environment = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
+    environment = SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string((TEMPLATES / f"starter-{kind}.yaml.j2").read_text(encoding="utf-8"))
     manifest = load_manifest(seat)
     least = exp(float(manifest.noise.a_a_half_width))
     text = template.render(
-        name=name, date=now()[:10], manifest=manifest, low=f"{least * 1.1:.2f}", high=f"{least * 1.5:.2f}"
+        name=name,
+        file=name.replace("-", "_"),
+        date=now()[:10],
+        manifest=manifest,
+        low=f"{least * 1.1:.2f}",
+        high=f"{least * 1.5:.2f}",
     )
     write_whole(path, text.encode())
     write_schema(workspace)

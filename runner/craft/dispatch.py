@@ -192,7 +192,11 @@ def settled(bench: Bench, workspace: Path) -> tuple[Attempt, ...]:
 
     The last candidate may be executed again (a busy machine decides nothing); what passed stays passed.
     """
-    attempts = list(bench.attempts())
+    attempts, passed_over = list(bench.attempts()), bench.passed_over()
+    for place, one in enumerate(attempts):
+        if one.judged and one.judged.run in passed_over:
+            attempts[place] = one.model_copy(update={"judged": None})
+            bench.keep(attempts[place])
     last = len(attempts) - 1
     open_to = {one.commit: place for place, one in enumerate(attempts) if one.waits or (one.judged and place == last)}
     if not open_to:
@@ -201,7 +205,10 @@ def settled(bench: Bench, workspace: Path) -> tuple[Attempt, ...]:
     newest = {
         report.craft.attempts[-1].commit: (entry, report)
         for entry, report in ledger.load(workspace, trust).of(ReportPredicate)
-        if report.craft and report.order.digest == bench.digest and report.craft.attempts[-1].commit in open_to
+        if report.craft
+        and report.order.digest == bench.digest
+        and report.run not in passed_over
+        and report.craft.attempts[-1].commit in open_to
     }
     for commit, (entry, report) in newest.items():
         place = open_to[commit]

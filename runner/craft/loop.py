@@ -12,11 +12,18 @@ from pathlib import Path
 from runner.craft.bench import CANDIDATE
 from runner.craft.candidate import CandidateError, taken
 from runner.craft.dispatch import Dispatch, dispatch, settled
+from runner.errors import SeatError
 from runner.model.attempt import Attempt
+from runner.model.plan import Plan
 from runner.model.verdict import Status
-from runner.paths import state_home
+from runner.paths import command, state_home
 from runner.session import RUNS, open_run, release, runs
+from runner.standing import standing
+from runner.steps.seats import load_manifest
 from runner.workflow import execute
+
+NO_ENGINE = ("desk", "none")
+"""Seats whose adapter starts none."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,8 @@ def carry_out(given: Dispatch, seat: str = "") -> Carried:
             if made.commit is None:
                 return Carried(settled(bench, given.workspace), Status.FAIL.exit_code, run=run)
         run, code = _judged(given, seat)
+        if code == Status.INVALID.exit_code:
+            _seat_answers(given, run)
         attempts = settled(bench, given.workspace)
         last = attempts[-1]
         over = last.waits or code == 0 or bool(last.judged and last.judged.killed)
@@ -76,6 +85,29 @@ def _judged(given: Dispatch, seat: str) -> tuple[str, int]:
         return run.name, Status.FAIL.exit_code
     finally:
         release(run)
+
+
+def _seat_answers(given: Dispatch, name: str) -> None:
+    """After a run that could not decide: a seat that is broken must not use up a craftsperson's attempts.
+
+    Raises SeatError where the incumbent alone does not come up either; the run then judges nobody.
+    """
+    plan = Plan.model_validate_json((state_home() / RUNS / name / "plan.json").read_bytes())
+    manifest = load_manifest(plan.seat)
+    if manifest.away or manifest.adapter in NO_ENGINE:
+        return
+    given.progress.begin(f"seat {plan.seat} without the candidate", manifest.boot_seconds)
+    try:
+        with standing(plan.seat, sandboxed=True):
+            return
+    except SeatError as error:
+        given.bench.pass_over(name)
+        raise SeatError(
+            "the seat does not come up without the candidate either, so the run judges nobody",
+            where=f"seat {plan.seat}, run {name}",
+            found=f"{error.what}: {error.found}",
+            next_step=f"mend the seat, then {command('dispatch', given.order, '--to', given.name, '--execute')}",
+        ) from error
 
 
 def _stopped(given: Dispatch) -> str:

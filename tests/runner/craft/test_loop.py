@@ -13,13 +13,14 @@ from runner.craft.bench import Bench
 from runner.craft.dispatch import Dispatch, dispatch, settled
 from runner.craft.loop import carry_out
 from runner.digest import sha256_json
-from runner.errors import StateError
+from runner.errors import SeatError, StateError
 from runner.model.order import load_order
 from runner.model.verdict import Status
 from runner.session import runs
 from runner.steps.state import Silent
 from runner.verify import read_report, verify
 from runner.workflow import STEPS
+from serve.adapters.fake import FakeSeat
 from tests.runner.craft.bench_kit import LIMITS, Kit, git, order_text
 from tests.runner.test_workflow import ask
 
@@ -129,6 +130,24 @@ def test_a_loop_that_was_stopped_goes_on_with_the_same_run(small: Kit, monkeypat
     carried = carry_out(small.given())
     assert (carried.code, carried.run) == (0, before.run)
     assert len(list((small.workspace / "reports" / "small-lna2").iterdir())) == 1
+
+
+def test_a_broken_seat_uses_up_nobodys_attempts(small: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.crew("honest", limits=attempts(1))
+
+    def broken(*_: object) -> None:
+        raise SeatError("the engine ended at start", found="no such device")
+
+    bench = Bench.of(load_order(small.order))
+    with monkeypatch.context() as patched, pytest.raises(SeatError, match="judges nobody") as caught:
+        patched.setattr(FakeSeat, "boot", broken)
+        carry_out(small.given())
+    assert "no such device" in caught.value.found
+    (before,) = runs()
+    assert (before.state, bench.passed_over()) == ("INVALID", frozenset({before.run}))
+    assert settled(bench, small.workspace)[-1].waits
+    carried = carry_out(small.given())
+    assert (carried.code, len(carried.attempts)) == (0, 1)
 
 
 def test_a_person_is_given_the_next_clone_with_the_reasons(small: Kit) -> None:
