@@ -8,6 +8,7 @@ from decimal import Decimal
 from math import log
 from pathlib import Path
 
+from carve_kernels.registry import VARIANTS, Role
 from pydantic import ValidationError
 
 from runner.checks.citations import citations
@@ -38,6 +39,8 @@ from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
 
 _MINIMUM_BLOCK_BOOTS = 2
+QUALITY = frozenset({"parity", "kld", "ppl-prefill", "ppl-decode"})
+"""Gates that see whether the candidate still computes the same."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +223,15 @@ def _candidate(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
     candidate = order.candidate
     if candidate.variant == candidate.incumbent:
         yield Fault(("candidate", "variant"), "the candidate is the incumbent")
+    known = VARIANTS.get(candidate.incumbent)
+    if known and known.role not in (Role.INCUMBENT, Role.CANDIDATE):
+        message = f"{known.name} is wrong on purpose ({known.description}): whatever is compared with it looks good"
+        yield Fault(("candidate", "incumbent"), message)
+    if order.primary and not QUALITY.intersection(request.name for request in order.gates):
+        yield Fault(
+            ("gates",),
+            f"faster alone is worth nothing: one of {', '.join(sorted(QUALITY))} has to judge what comes out",
+        )
     if not 1 <= candidate.min_rows <= candidate.max_rows:
         yield Fault(("candidate", "max_rows"), f"no rows between {candidate.min_rows} and {candidate.max_rows}")
     # On a desk every launch is the runner's own, and its outputs and the library's count are compared with it.

@@ -52,6 +52,24 @@ def test_kinds(name: str, kind: type[WorkOrder]) -> None:
     assert isinstance(order_of(name), kind)
 
 
+SEATS = {"T2": "ohtani-tp8-mixed", "T3": "ohtani-tp8-d2", "T4": "ohtani-tp8-d2", "T6": "ohtani-tp8-k2x3"}
+"""What served on the same eight cards when the order was given."""
+
+
+@pytest.mark.parametrize("name", SEATS)
+def test_what_is_made_is_planned_beside_what_served_that_day(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    order, manifest = order_of(name), load_manifest(SEATS[name])
+    assert isinstance(order, OverlayOrder | BakeOrder | PatchOrder)
+    assert order.target is not None
+    assert (order.target.seat, order.target.pack) == (manifest.name, manifest.pack)
+    assert "target" in [addition.field for addition in order.added]
+    canonical = load_manifest("ohtani-tp8")
+    assert (manifest.machine, manifest.container) == (canonical.machine, canonical.container)
+    assert manifest.pack != canonical.pack
+    assert run(["plan", str(FOLDER / f"{name}.yaml")]) == 0
+    assert "candidate-only" in capsys.readouterr().out
+
+
 LINES = [
     ("T2", "verify", "expected names == 9216 tensors"),
     ("T2", "host-memory", "peak < 6 GB"),

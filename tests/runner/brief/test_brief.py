@@ -96,6 +96,12 @@ def test_every_order_has_a_brief_in_both_languages(path: Path) -> None:
         assert number in japanese
 
 
+def test_a_gate_that_cannot_be_sealed_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="how this gate judges") as caught:
+        brief_of(write_order(tmp_path, kernel_order().replace("bound: 0.001", "bound: tight")))
+    assert "gates.kld: bound" in caught.value.where
+
+
 def test_no_other_language() -> None:
     with pytest.raises(InputError, match="no brief in this language"):
         brief_of(GOLDEN / "order.yaml", language="fr")
@@ -185,7 +191,9 @@ def spoken(markdown: str) -> tuple[str, list[str]]:
     return "\n".join(words), structure
 
 
-@pytest.mark.parametrize(("payload", "language"), [*zip(PAYLOADS, ("en", "ja", "en"), strict=True)])
+@pytest.mark.parametrize(
+    ("payload", "language"), [*zip(PAYLOADS, ("en", "ja", "en"), strict=True)], ids=["fence", "span", "blocks"]
+)
 def test_no_field_at_all_speaks_as_the_brief(language: str, payload: str) -> None:
     """Every text of an order in turn, read by a Markdown parser as a person's viewer would."""
     source = parse((GOLDEN / "order.yaml").read_bytes()).value
