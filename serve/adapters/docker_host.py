@@ -13,7 +13,7 @@ from runner.model.scalars import UNKNOWN
 from runner.model.seat import Container, Mount, SeatManifest
 from runner.paths import cache_home, source_root
 from serve.adapters.docker_client import Docker
-from serve.adapters.docker_launch import CACHE, PACK, Places
+from serve.adapters.docker_launch import PACK, Places
 
 
 def places_of(manifest: SeatManifest, pack: Path | None = None) -> Places:
@@ -65,8 +65,8 @@ def mount_faults(container: Container, places: Places) -> Iterator[str]:
     """Mounts that are absent here, or whose bytes are not those of the manifest; an unknown digest is no fault here."""
     for mount in container.mounts:
         path = Path(places.of(mount))
-        if mount.host == CACHE:
-            continue  # made where it is not there
+        if mount.writable:
+            continue  # a cache: made where it is not there
         if not path.exists():
             yield f"mount {mount.inside}: {path} is not on this machine"
         elif mount.tuned is not None and not path.is_file():
