@@ -82,8 +82,9 @@ class Contained:
         if container is None:
             return "\nContainerError: there is no container of this name\n"
         state = container["State"]
-        how = "killed for memory (OOMKilled)" if state["OOMKilled"] else state["Error"] or "ended by itself"
-        return f"\nContainerError: {how}, exit code {state['ExitCode']}\n"
+        how = "killed for memory (OOMKilled)" if state["OOMKilled"] else state["Error"]
+        told = f"exit code {state['ExitCode']}"
+        return f"\nContainerError: {how}, {told}\n" if how else f"\nthe container ended, {told}\n"
 
 
 class DockerSeat:

@@ -69,8 +69,8 @@ def mount_faults(container: Container, places: Places) -> Iterator[str]:
             continue  # a cache: made where it is not there
         if not path.exists():
             yield f"mount {mount.inside}: {path} is not on this machine"
-        elif mount.tuned is not None and not path.is_file():
-            yield f"mount {mount.inside}: {path} is a folder; docker makes one where a file to mount is missing"
+        elif path.is_dir() and not any(path.iterdir()):
+            yield f"mount {mount.inside}: {path} is an empty folder; docker makes one where a file to mount is missing"
         elif mount.digest not in (None, UNKNOWN):
             yield from _stale(mount, path)
 
@@ -82,8 +82,7 @@ def _stale(mount: Mount, path: Path) -> Iterator[str]:
         yield f"mount {mount.inside}: {error.what}: {error.where}"
         return
     if digest != mount.digest:
-        kind = "" if path.is_file() else " (a folder)"
-        yield f"mount {mount.inside}: {path}{kind} has SHA-256 {digest}, the manifest says {mount.digest}"
+        yield f"mount {mount.inside}: {path} has SHA-256 {digest}, the manifest says {mount.digest}"
 
 
 def digest_of(mount: Mount, path: Path) -> str:

@@ -53,6 +53,7 @@ def manifest(folder: Path, **canonical: Any) -> SeatManifest:
     assert made.container is not None
     container = made.container.model_copy(update={"canonical": COUNTED.model_copy(update=canonical)})
     (folder / "pack").mkdir(exist_ok=True)
+    (folder / "pack" / "config.json").write_text("{}")
     return made.model_copy(update={"container": container, "pack": str(folder / "pack")})
 
 

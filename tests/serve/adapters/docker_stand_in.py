@@ -17,10 +17,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 IMAGE = "ab" * 32
+_KILLED = 128 + 9
 IMAGE_ENVIRONMENT = ["PATH=/usr/local/bin:/usr/bin", "CUDA_VERSION=13.0"]
 _CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
@@ -54,9 +56,10 @@ class World:
     """Inside path of a mount that the container does not get."""
     adds: str = ""
     """Inside path of a mount that nobody asked for."""
-    dies_after: float | None = None
-    """Seconds from start to the engine's end."""
+    dies_at: str = ""
+    """The engine is killed once it has printed this."""
     out_of_memory: bool = False
+    """Whoever is killed was killed for memory."""
     says: str = ""
     """Printed by the engine at its start."""
 
@@ -134,20 +137,20 @@ class Daemon:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        if self.world.dies_after is not None:
-            threading.Timer(self.world.dies_after, container.end, [9]).start()
         client.attached = container
         self._follow(container, client)
         code = container.process.wait()
         code = 128 - code if code < 0 else code
-        container.settle(code, out_of_memory=self.world.out_of_memory)
+        container.settle(code, out_of_memory=self.world.out_of_memory and code == _KILLED)
         return code
 
     def _follow(self, container: Container, client: _Handler) -> None:
         assert container.process is not None and container.process.stdout is not None
-        for line in [self.world.says, *container.process.stdout] if self.world.says else container.process.stdout:
+        for line in chain(filter(None, [self.world.says]), container.process.stdout):
             container.log.append(line)
             client.say(line)
+            if self.world.dies_at and self.world.dies_at in line:
+                container.end(9)
         container.process.stdout.close()
 
     def _inspect(self, asked: argparse.Namespace, mounts: list[dict[str, str]]) -> dict[str, Any]:

@@ -74,6 +74,7 @@ def request(folder: Path, manifest: SeatManifest, *, strict: int = 2, run: str =
     library = folder / "lna2.so"
     library.write_bytes(b"lna2")
     (folder / "pack").mkdir(exist_ok=True)
+    (folder / "pack" / "config.json").write_text("{}")
     planned = PlannedBoot.model_validate(
         {"id": "shared-a", "role": "shared", "libraries": ["lna2"], "strict": strict, "seconds": 1}
     )
@@ -171,8 +172,9 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (World(images={}), "the seat's image is not here"),
         (World(denied=True), "this user may not talk to docker"),
         (World(port_taken=True), "port is already allocated"),
-        (World(dies_after=0.05), "ended at start"),
-        (World(says="RuntimeError: CUDA out of memory\n", dies_after=0.4), "CUDA out of memory"),
+        (World(dies_at="ready on rank 0"), "exit code 137"),
+        (World(says="RuntimeError: CUDA out of memory\n", dies_at="KV cache"), "CUDA out of memory"),
+        (World(dies_at="KV cache", out_of_memory=True), "killed for memory (OOMKilled), exit code 137"),
     ],
 )
 def test_faults_before_readiness_are_named(
@@ -185,19 +187,18 @@ def test_faults_before_readiness_are_named(
         assert daemon.containers == {}
 
 
-def test_a_container_killed_for_memory_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with world_of(tmp_path, monkeypatch, World(dies_after=0.6, out_of_memory=True)):
-        try:
-            boot = booted(tmp_path)
-        except SeatError as error:  # it died before it was ready
-            assert "killed for memory (OOMKilled), exit code 137" in error.found
-            return
+def test_a_container_killed_for_memory_while_it_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world_of(tmp_path, monkeypatch, World(out_of_memory=True)) as daemon:
+        boot = booted(tmp_path)
+        daemon.containers[f"carve-r1-{boot.record.planned}"].end(9)
         limit = time.monotonic() + 10
         while boot.process.poll() is None and time.monotonic() < limit:
             time.sleep(0.02)
+        with pytest.raises(SeatError, match="does not answer"):
+            boot.counters()
         ended = boot.stop()
-        assert ended.ended == "died"
-        assert "killed for memory (OOMKilled), exit code 137" in ended.ended_reason
+    assert ended.ended == "died"
+    assert "killed for memory (OOMKilled), exit code 137" in ended.ended_reason
 
 
 def test_no_docker_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +231,7 @@ def test_a_folder_that_docker_made_for_a_missing_file(tmp_path: Path, monkeypatc
     (tmp_path / "extension.so").mkdir()
     with world_of(tmp_path, monkeypatch), pytest.raises(SeatError) as error:
         DockerSeat().boot(request(tmp_path, manifest))
-    assert "is a folder" in error.value.found
+    assert "is an empty folder" in error.value.found
 
 
 def test_a_missing_mount_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,9 +330,11 @@ def test_where_the_runner_is_killed_its_container_ends_too(tmp_path: Path, monke
 
 
 def test_strict_refuses_as_in_any_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = replace(request(tmp_path, manifest_of(tmp_path)), variant="lna2")
-    asked.libraries["lna2"] = tmp_path / "knock-out-decline.so"
-    asked.libraries["lna2"].write_bytes(b"")
+    library = tmp_path / "built.so"
+    library.write_bytes(b"")
+    asked = replace(
+        request(tmp_path, manifest_of(tmp_path)), variant="knock-out-decline", libraries={"knock-out-decline": library}
+    )
     with world_of(tmp_path, monkeypatch) as daemon:
         with pytest.raises(SeatError, match="refused"):
             DockerSeat().boot(asked)
