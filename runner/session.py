@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.clock import now
-from runner.craft.candidate import take
+from runner.craft.candidate import REFUSED, take
 from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
 from runner.files import write_whole
@@ -127,6 +127,7 @@ class RunState(Record):
     state: str
     """The verdict, or the step in which it is or was stopped."""
     reported: bool
+    """It has ended: with a report, or because its candidate does not build."""
     at_work: bool
     """A process works on it now."""
 
@@ -139,7 +140,7 @@ def runs() -> list[RunState]:
 def _run_state(folder: Path) -> RunState:
     known = events(folder / "journal.jsonl")
     steps = [str(event.facts["step"]) for event in known if event.kind == "step-started"]
-    verdicts = [str(event.facts["verdict"]) for event in known if event.kind == "reported"]
+    verdicts = [str(event.facts["verdict"]) for event in known if event.kind in ("reported", REFUSED)]
     plan, order, busy = folder / "plan.json", folder / "order.yaml", at_work(folder)
     step = f"{'in' if busy else 'stopped in'} {steps[-1] if steps else 'start'}"
     return RunState(

@@ -17,6 +17,7 @@ from runner.model.boot import BootRecord
 from runner.model.plan import PlannedBoot
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
+from runner.seat_lock import occupied
 from runner.steps.build import build_libraries, engine_subjects, pack_subjects, subjects_of
 from runner.steps.seal import runner_key
 from runner.steps.seats import load_manifest, seat_of
@@ -25,14 +26,17 @@ from serve.seat import Boot, BootRequest
 
 
 @contextmanager
-def standing(name: str) -> Iterator[Boot]:
-    """The incumbent of seat ``name``, until the block ends. Raises InputError, SeatError."""
-    with brought_up(load_manifest(name)) as boot:
+def standing(name: str, *, sandboxed: bool = False) -> Iterator[Boot]:
+    """The incumbent of seat ``name``, until the block ends. Raises InputError, SeatError, StateError for one in use.
+
+    Without a sandbox people can talk to it from wherever they are; with one it starts as it does in a run.
+    """
+    with occupied(name, "a standing seat"), brought_up(load_manifest(name), sandboxed=sandboxed) as boot:
         yield boot
 
 
 @contextmanager
-def brought_up(manifest: SeatManifest, run: str = "standing") -> Iterator[Boot]:
+def brought_up(manifest: SeatManifest, run: str = "standing", *, sandboxed: bool = False) -> Iterator[Boot]:
     """The incumbent as it stands in production, until the block ends; for ``run`` where it is one's part.
 
     Raises InputError, SeatError.
@@ -50,7 +54,7 @@ def brought_up(manifest: SeatManifest, run: str = "standing") -> Iterator[Boot]:
                 variant="incumbent",
                 allowed_declines=(),
                 folder=Path(folder),
-                sandboxed=False,  # people talk to it, from wherever they are
+                sandboxed=sandboxed,
                 run=run,
             )
         )

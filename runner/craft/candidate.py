@@ -8,16 +8,24 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from runner.craft.bench import Bench
+from runner.craft.retry import shortened
 from runner.craft.store import Store, digests, tree_digest
 from runner.digest import canonical_json, sha256_json
-from runner.errors import InputError, TrustError
+from runner.errors import CarveError, InputError, TrustError
 from runner.files import write_whole
-from runner.model.attempt import CandidateFile
+from runner.model.attempt import CandidateFile, Finding
 from runner.model.order import KernelOrder, OrderFile
 from runner.paths import source_root
 
 FOLDER = "candidate"
 FILE = "candidate.json"
+REFUSED = "refused"
+"""Event of a run that ended without a report: its candidate cannot be built, so there is nothing to judge."""
+
+
+class CandidateError(InputError):
+    """A frozen candidate that cannot be built."""
 
 
 def allowed_files(file: OrderFile) -> tuple[str, ...]:
@@ -58,6 +66,24 @@ def take(path: Path, file: OrderFile, run_folder: Path) -> None:
     for name, data in files.items():
         write_whole(run_folder / FOLDER / name, data)
     write_whole(run_folder / FILE, canonical_json(candidate.model_dump(mode="json")))
+
+
+def refuse(run_folder: Path, error: CarveError) -> CandidateError:
+    """Record at the bench that the run's candidate cannot be built; the error that ends the run."""
+    candidate = _read(run_folder / FILE)
+    history = candidate.history
+    bench = Bench.named(history.order, history.order_digest)
+    detail = shortened(f"{error.what} ({error.where}): {error.found}")
+    for attempt in bench.attempts():
+        if attempt.commit == candidate.commit and attempt.waits:
+            bench.keep(attempt.model_copy(update={"findings": (Finding(kind="does-not-build", detail=detail),)}))
+    return CandidateError(
+        "the candidate cannot be built",
+        where=error.where,
+        expected=error.expected,
+        found=error.found,
+        next_step="dispatch the order again: the next brief holds these words",
+    )
 
 
 def _read(path: Path) -> CandidateFile:
@@ -102,9 +128,17 @@ def laid_over(run_folder: Path, sources: Path) -> Path:
 
 
 def toy(run_folder: Path, sources: Sequence[str]) -> str:
-    """The fake seat's 'library': the first word of the candidate's source names which toy it is; empty for none."""
-    paths = [run_folder / FOLDER / name for name in sources]
-    return next((path.read_text(errors="replace").split()[0] for path in paths if path.is_file()), "")
+    """The fake seat's 'library': the first word of the candidate's source names which toy it is; empty for none.
+
+    Raises InputError for a source without a word, which is what does not compile there.
+    """
+    path = next((path for name in sources if (path := run_folder / FOLDER / name).is_file()), None)
+    if path is None:
+        return ""
+    words = path.read_text(errors="replace").split()
+    if not words:
+        raise InputError("the toy's source is empty", where=path.name, expected="the name of a toy", found="nothing")
+    return words[0]
 
 
-__all__ = ["allowed_files", "laid_over", "subjects", "take", "taken", "toy"]
+__all__ = ["REFUSED", "CandidateError", "allowed_files", "laid_over", "refuse", "subjects", "take", "taken", "toy"]

@@ -12,9 +12,10 @@ from carve_kernels.registry import sources_folder
 
 from recipe.pack import read_pack
 from runner.brief.render import brief_of
-from runner.craft.candidate import laid_over, taken, toy
+from runner.craft.candidate import REFUSED, laid_over, refuse, taken, toy
 from runner.craft.candidate import subjects as candidate_subjects
 from runner.digest import sha256_bytes, sha256_file
+from runner.errors import InputError
 from runner.graders import tree_subjects
 from runner.model.order import KernelOrder, SurveyOrder, WorkOrder
 from runner.model.seat import SeatManifest
@@ -31,11 +32,20 @@ CPU_SOURCES = "kernels/cpu/"
 
 
 def build(run: Run) -> Run:
-    """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words."""
+    """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words.
+
+    A frozen candidate that does not compile is refused for good: a CandidateError, and the next brief says why.
+    """
     if isinstance(run.order.order, SurveyOrder):
         return replace(run, built=replace(run.built, subjects=subjects_of({})))
     adapter = run.manifest.adapter
-    frozen = candidate_libraries(run, adapter)
+    try:
+        frozen = candidate_libraries(run, adapter)
+    except InputError as error:
+        if taken(run.folder) is None:
+            raise
+        run.journal.write(REFUSED, verdict="does not build")
+        raise refuse(run.folder, error) from error
     others = tuple(name for name in wanted(run.order.order, adapter) if name not in frozen)
     built = frozen | build_libraries(others, adapter, brought(run.order.order))
     subjects = subjects_of(built) | engine_subjects(run.manifest) | brief_subject(run) | candidate_subjects(run.folder)

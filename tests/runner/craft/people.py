@@ -32,6 +32,28 @@ def learns(*_: str) -> None:
         SOURCE.write_text("lna2\n")
 
 
+def forgets(*_: str) -> None:
+    """A source that does not build; told so, the real work."""
+    brief = sys.stdin.read()
+    assert ("does-not-build" in brief) == ("## Attempt" in brief), brief
+    SOURCE.write_text("lna2\n" if "## Attempt" in brief else "\n")
+
+
+def fails(*_: str) -> None:
+    """Another kernel that drops half of k, each time."""
+    number = sys.stdin.read().count("kld FAIL")
+    SOURCE.write_text(f"half-k {number}\n")
+
+
+def litters(*_: str) -> None:
+    """More files than a report can name; told so, the real work."""
+    if "## Attempt" in sys.stdin.read():
+        honest()
+    else:
+        for number in range(500):
+            Path(f"{number}-{200 * 'x'}").touch()
+
+
 def edits_main(main: str) -> None:
     (Path(main) / SOURCE).write_text("lna2\n")
     (Path(main) / GATE).write_text("LIMIT = 1000\n")
