@@ -17,6 +17,7 @@ from carve_kernels.build import include_closure, run_compiler
 from carve_kernels.cuda.library import ABI_VERSION, COUNTERS_BYTES, TYPES, CExperts, Library, MoeCall, counts
 from carve_kernels.cuda.registry import sources_folder, variant
 from carve_kernels.desk.layers import Expert
+from carve_kernels.exl3.linear import Linear
 from carve_kernels.library import LayerCount
 from runner.digest import sha256_file, sha256_json
 from runner.paths import cache_home
@@ -48,7 +49,8 @@ class EmulatedExperts:
     """A layer in host memory, its tables, and a library that runs it. All experts have the same K and codebook."""
 
     def __init__(self, path: Path, experts: Sequence[Expert], *, max_rows: int, topk: int) -> None:
-        self.library, self._alive = Library(path), [tuple(experts), []]
+        self.library, self._experts = Library(path), tuple(experts)
+        self._tables: list[NDArray[np.uint64]] = []
         gate, _, down = experts[0]
         self.hidden, self.intermediate = down.trellis.shape[1] * 16, gate.trellis.shape[1] * 16
         self.count, self.topk = len(experts), topk
@@ -73,19 +75,15 @@ class EmulatedExperts:
         call.scratch, call.scratch_bytes = self._scratch.ctypes.data + start, len(self._scratch) - 128
         return self.library.forward(call), out
 
-    def poison_scratch(self, value: int, after: int) -> None:
-        """Every byte of the scratch behind its control words becomes ``value``."""
-        self._scratch[-self._scratch.ctypes.data % 128 + after :] = value
-
     def counts(self) -> tuple[LayerCount, ...]:
         """The library's own count."""
         return counts(ctypes.string_at(self.library.counters_address(), COUNTERS_BYTES))
 
-    def _projection(self, parts: Sequence[Expert[0]]) -> CExperts:
+    def _projection(self, parts: Sequence[Linear]) -> CExperts:
         tables = [
             np.array([getattr(part, name).ctypes.data for part in parts], np.uint64)
             for name in ("trellis", "suh", "svh")
         ]
-        self._alive.append(tables)
+        self._tables += tables
         bits, book = parts[0].trellis.shape[2] // 16, parts[0].codebook.abi
         return CExperts(*(table.ctypes.data for table in tables), bits, book)
