@@ -8,7 +8,7 @@ cycles, deep nesting and alias growth are errors with ``file:line:column``. Scal
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISREG
@@ -29,6 +29,8 @@ MAX_FAULTS = 20
 """Shown of one file; whoever has more begins with these."""
 _WRITE_VALUE = "write the value or leave the key out; inside { } and [ ], text with a comma needs quotes"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_resolve: Callable[..., str] = yaml.resolver.Resolver().resolve
+_STRING = "tag:yaml.org,2002:str"
 _T = TypeVar("_T")
 
 
@@ -183,10 +185,7 @@ def _decode(data: bytes, name: str) -> str:
 
 def _reads_as_string(text: str) -> bool:
     """Whether a reader of YAML 1.1 takes the unquoted ``text`` for a string (not so ``on``, ``y``, ``12``, ``~``)."""
-    try:
-        return text.lower() not in ("y", "n") and isinstance(yaml.safe_load(text), str)
-    except (yaml.YAMLError, ValueError):
-        return False
+    return text.lower() not in ("y", "n") and _resolve(yaml.ScalarNode, text, (True, False)) == _STRING
 
 
 class _Builder:
