@@ -21,9 +21,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from recipe import whole_folder
 from recipe.patch_set import MARKER, PatchSet, drifted, load_set, markers_in, ours
 from runner.digest import sha256_bytes
 from runner.errors import CarveError, InputError, StateError
@@ -61,26 +62,26 @@ def shadow(
         _verify_shadow(site, contents | dict(notes or {}), destination)
         return destination
     _compile(contents)
+    partial = whole_folder.partial(destination)
     try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{destination.name}.", dir=destination.parent) as folder:
-            partial = Path(folder) / "shadow"
-            _build(site, contents, partial)
-            if python:
-                import_check(python, partial, patches)
-            for name, content in (notes or {}).items():
-                (partial / name).write_bytes(content)
-            _sync(partial)
-            partial.replace(destination)
+        whole_folder.fresh(partial)
+        _build(site, contents, partial)
+        if python:
+            import_check(python, partial, patches)
+        for name, content in (notes or {}).items():
+            (partial / name).write_bytes(content)
+        whole_folder.publish(partial, destination)
     except OSError as error:
         raise _disk(destination, error) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return destination
 
 
 def _build(site: Path, contents: dict[str, bytes], folder: Path) -> None:
     real = {Path(parent) for file in contents for parent in Path(file).parents}
     for place in sorted(real, key=lambda path: len(path.parts)):
-        (folder / place).mkdir()
+        (folder / place).mkdir(exist_ok=True)
         if place != Path():
             for entry in sorted((site / place).iterdir()):
                 inside = place / entry.name
@@ -131,9 +132,8 @@ def apply(site: Path, patches: PatchSet, python: str | None = sys.executable) ->
     _compile(contents)
     if python and patches.modules:
         with tempfile.TemporaryDirectory(prefix="carve-patch-") as folder:
-            partial = Path(folder) / "shadow"
-            _build(site, contents, partial)
-            import_check(python, partial, patches)
+            _build(site, contents, Path(folder))
+            import_check(python, Path(folder), patches)
     for file in todo:
         kept = _kept(site, patches, file)
         if not kept.is_file():
@@ -243,7 +243,9 @@ def import_check(python: str, first: Path, patches: PatchSet) -> None:
     if not patches.modules:
         return
     command = [python, "-P", "-c", _IMPORT, json.dumps(list(patches.modules))]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(first), os.environ.get("PYTHONPATH", "")])}
+    path = os.pathsep.join([str(first), os.environ.get("PYTHONPATH", "")])
+    # Bytecode bears times: without it two shadows of the same patches are the same to the byte.
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False
@@ -277,18 +279,6 @@ def _replace(path: Path, content: bytes) -> None:
     write_whole(path, content, mode)
     for cached in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
         cached.unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    for path in _real_files(folder):
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())
-
-
-def _real_files(folder: Path) -> Iterator[Path]:
-    for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts:
-            yield path
 
 
 def _disk(where: Path, error: OSError) -> StateError:
