@@ -137,6 +137,7 @@ def apply(site: Path, patches: PatchSet, python: str | None = sys.executable) ->
     for file in todo:
         kept = _kept(site, patches, file)
         if not kept.is_file():
+            _clear_drafts(kept)
             write_whole(kept, pristine[file])
         _replace(site / file, contents[file])
     verify(site, patches)
@@ -274,8 +275,7 @@ def import_check(python: str, first: Path, patches: PatchSet) -> None:
 def _replace(path: Path, content: bytes) -> None:
     """New content under the old name, at once; compiled bytecode of the old content goes."""
     mode = path.stat().st_mode & 0o777
-    for draft in path.parent.glob(f".{path.name}.[0-9]*"):
-        draft.unlink()
+    _clear_drafts(path)
     write_whole(path, content, mode)
     for cached in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
         cached.unlink(missing_ok=True)
@@ -288,6 +288,12 @@ def _disk(where: Path, error: OSError) -> StateError:
         found=error.strerror or str(error),
         next_step="free the disk or make the folder writable",
     )
+
+
+def _clear_drafts(path: Path) -> None:
+    """What a killed attempt left beside a file that it was about to replace."""
+    for draft in path.parent.glob(f".{path.name}.[0-9]*"):
+        draft.unlink()
 
 
 def remove_shadow(destination: Path) -> None:
