@@ -218,9 +218,16 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
 
 
 def _candidate(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
+    if manifest.adapter == "attach" and not isinstance(order, GateOrder):
+        message = f"seat {manifest.name} is a server that somebody else started: only a gate order can look at it"
+        yield Fault(("target", "seat"), message)
     if not isinstance(order, KernelOrder):
         return
     candidate = order.candidate
+    if manifest.container and candidate.strict != manifest.container.strict.gates:
+        strict = manifest.container.strict
+        message = f"seat {manifest.name} is judged with strict {strict.gates}; {strict.production} is for production"
+        yield Fault(("candidate", "strict"), message)
     if candidate.variant == candidate.incumbent:
         yield Fault(("candidate", "variant"), "the candidate is the incumbent")
     known = VARIANTS.get(candidate.incumbent)
