@@ -119,6 +119,8 @@ KILLS = [
     ("F2-T0", "dense-segment", "< 1.05", "stop"),
     ("F2-T1", "dense-segment", "< 1.15", "ship-off"),
     ("F2-T1", "step-time", "< 3", "stop"),
+    ("F2-T1", "four-streams", "< 1.0", "ship-off"),
+    ("F2-T1", "eager-gap", "> 1.0", "ship-off"),
     ("F3", "trellis-interval", "< 150", "stop"),
     ("F3", "floor-ratio", "> 190", "stop"),
 ]
@@ -128,6 +130,21 @@ KILLS = [
 def test_a_kill_line_is_where_it_was(name: str, gate: str, figure: str, action: str) -> None:
     line = next(one for one in order_of(name).kill_lines if one.gate == gate)
     assert (f"{line.op} {line.value}", line.action, line.decided_before_run) == (figure, action, True)
+
+
+def test_stages_exemptions_and_links_are_fields_and_no_words() -> None:
+    for name in ("F2-T0", "F2-T1"):
+        order = order_of(name)
+        assert order.scope is not None
+        assert [stage.launches for stage in order.scope.stages] == [341, 258, None]
+        measure = gate_of(order, "floor-ratio").measure
+        assert measure is not None
+        assert [(one.case, one.reason_required) for one in measure.exempt] == [("group b", True)]
+    for name in ("T2", "T3"):
+        overlay = order_of(name)
+        assert isinstance(overlay, OverlayOrder)
+        assert overlay.recipe is not None
+        assert (overlay.recipe.unchanged, overlay.recipe.store) == ("link", "packs")
 
 
 ORDERED = {
