@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -23,12 +22,9 @@ from runner.model.order.text import line_of
 from runner.model.seat import SeatManifest
 from runner.plan_parameters import judgement_digest, sealed_parameters
 from runner.steps.seats import load_manifest
+from runner.visible import visible
 
 LANGUAGES = ("en", "ja")
-_HIDDEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
-"""Control, formatting (of direction too), unassigned and private characters, breaks of lines and paragraphs."""
-_BLANKS = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
-"""Joiners and fillers: letters and marks by category that show nothing."""
 _FOLDER = Path(__file__).parent
 
 
@@ -65,7 +61,7 @@ def render(file: OrderFile, manifest: SeatManifest | None, language: str) -> str
 
 def fenced(text: object, kind: str = "text") -> str:
     """A code block around ``text`` whose fence is longer than any run of backticks in it."""
-    body = _visible(str(text), keep="\n").rstrip("\n")
+    body = visible(str(text), keep="\n").rstrip("\n")
     longest = max((len(run) for run in re.findall(r"`+", body)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{kind}\n{body}\n{fence}"
@@ -73,19 +69,8 @@ def fenced(text: object, kind: str = "text") -> str:
 
 def quoted(text: object) -> str:
     """A code span: nothing in it is markup, and it cannot end early or begin a new line."""
-    body = _visible(str(text)).replace("`", "'").strip()
+    body = visible(str(text)).replace("`", "'").strip()
     return f"`{body}`" if body else ""
-
-
-def _visible(text: str, keep: str = "") -> str:
-    """Characters that show nothing, or something else elsewhere, written out: what is shown is what is there."""
-    return "".join(
-        one if one in keep or not _is_hidden(one) else f"\\u{ord(one):04x}" for one in text.replace("\t", " ")
-    )
-
-
-def _is_hidden(one: str) -> bool:
-    return unicodedata.category(one) in _HIDDEN or one in _BLANKS
 
 
 def _in_table(text: object) -> str:
