@@ -230,6 +230,10 @@ def _candidate(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
         yield Fault(("candidate", "strict"), message)
     if candidate.variant == candidate.incumbent:
         yield Fault(("candidate", "variant"), "the candidate is the incumbent")
+    brings = any(name.startswith("kernels/") for name in candidate.sources)
+    if manifest.adapter == "process" and candidate.variant not in VARIANTS and not brings:
+        message = f"nothing says what {candidate.variant} is built from: name its source below kernels"
+        yield Fault(("candidate", "sources"), message)
     known = VARIANTS.get(candidate.incumbent)
     if known and known.role not in (Role.INCUMBENT, Role.CANDIDATE):
         message = f"{known.name} is wrong on purpose ({known.description}): whatever is compared with it looks good"

@@ -98,7 +98,8 @@ def _refuse(run_folder: Path, error: CarveError) -> CandidateError:
     candidate = _read(run_folder / FILE)
     history = candidate.history
     bench = Bench.named(history.order, history.order_digest)
-    detail = shortened(f"{error.what} ({error.where}): {error.found}")
+    said = f"{error.what} ({error.where}): {error.found}"
+    detail = shortened(said.replace(f"{run_folder}/", ""))  # a report names no path of a machine
     for attempt in bench.attempts():
         if attempt.commit == candidate.commit and attempt.waits:
             bench.keep(attempt.model_copy(update={"findings": (Finding(kind="does-not-build", detail=detail),)}))
