@@ -15,7 +15,7 @@ from runner.errors import SeatError
 from runner.model.boot import Label
 from runner.paths import source_root
 from serve.adapters.booted import BootedEngine
-from serve.adapters.supervisor import Supervised, free_port
+from serve.adapters.supervisor import Supervised, free_port, home_of, traces_of
 from serve.seat import BootRequest
 
 OURS = "dsv4-carve"
@@ -34,6 +34,7 @@ class FakeSeat:
             "weights": _weights(request),
         }
         argv = [sys.executable, "-P", "-m", "serve.adapters.fake_engine", "--port", str(port)]
+        argv += ["--traces", str(traces_of(home_of(request.folder.resolve())))]
         environment = manifest.environment | {
             "CARVE_LIBRARIES": json.dumps({name: str(path) for name, path in request.libraries.items()}),
             "CARVE_VARIANT": request.variant,
