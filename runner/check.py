@@ -87,6 +87,7 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
         return sound
     return (
         *sound,
+        *_seat(order, manifest),
         *_target(order.target, manifest),
         *_kind(order, manifest),
         *_gates(order, manifest),
@@ -154,6 +155,12 @@ def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:
         )
 
 
+def _seat(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
+    if manifest.adapter == "none" and not isinstance(order, SurveyOrder):
+        message = f"seat {manifest.name} has no engine and no pack: a survey stands there, a {order.kind} order cannot"
+        yield Fault(("target", "seat"), message)
+
+
 def _kind(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
     """What only this kind of order has to have."""
     if isinstance(order, SurveyOrder):
@@ -210,9 +217,16 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
 
 
 def _candidate(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
+    if manifest.adapter == "attach" and not isinstance(order, GateOrder):
+        message = f"seat {manifest.name} is a server that somebody else started: only a gate order can look at it"
+        yield Fault(("target", "seat"), message)
     if not isinstance(order, KernelOrder):
         return
     candidate = order.candidate
+    if manifest.container and candidate.strict != manifest.container.strict.gates:
+        strict = manifest.container.strict
+        message = f"seat {manifest.name} is judged with strict {strict.gates}; {strict.production} is for production"
+        yield Fault(("candidate", "strict"), message)
     if candidate.variant == candidate.incumbent:
         yield Fault(("candidate", "variant"), "the candidate is the incumbent")
     if not 1 <= candidate.min_rows <= candidate.max_rows:

@@ -23,6 +23,7 @@ import numpy as np
 from serve.adapters.fake_model import END, VOCABULARY, Context, Floats, Model
 from serve.adapters.fake_ranks import LAYERS, RankError, Ranks
 from serve.adapters.fake_scheduler import Request, Scheduler
+from serve.witness.environment import read_back
 
 MAX_BODY = 8 << 20
 DISTRIBUTION = "dsv4-carve"
@@ -66,7 +67,7 @@ class Engine:
     def resolved(self) -> dict[str, Any]:
         """The live configuration, flat."""
         own = {"strict": self.strict, "layers": len(LAYERS), "distribution": DISTRIBUTION}
-        return self.configuration | own | {"variant": self.variant}
+        return self.configuration | own | {"variant": self.variant} | read_back()
 
     def call(self, method: str, arguments: dict[str, Any]) -> list[Any]:
         """One witness call between two steps. Raises ValueError for an unknown method or bad arguments."""

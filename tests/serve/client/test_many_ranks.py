@@ -96,6 +96,7 @@ def test_every_rank_leaves_a_trace_and_launches_the_same(boot: BootedEngine) -> 
     exact = judged(boot, "launches", [(window, sample)], exactly={"routed": 2, "collective": 2, "other": 9})
     assert exact.status is Status.PASS, exact.reasons
     assert judged(boot, "launches", [(window, sample)], exactly={"routed": 3}).status is Status.FAIL
+    assert boot.traces is not None
     assert list(boot.traces.glob("*")) == [], "traces are reduced and not kept"
 
 
