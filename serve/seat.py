@@ -40,6 +40,8 @@ class Boot(Protocol):
     """A running engine. Every method raises SeatError when the engine is gone."""
 
     record: BootRecord
+    traces: Path | None
+    """Folder into which the engine's profiler writes, as this machine names it; None where there is none."""
     base_url: str
     """``http://host:port``, or ``unix:/path`` of a socket; see :mod:`serve.connection`."""
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
@@ -58,6 +59,8 @@ class BootedEngine:
     process: Running
     started: float
     """Monotonic clock at launch."""
+    traces: Path | None = None
+    """Folder into which the engine's profiler writes; None where the adapter gives it none."""
     http: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
