@@ -42,6 +42,8 @@ from runner.yaml_strict import Mark, read
 _MINIMUM_BLOCK_BOOTS = 2
 QUALITY = frozenset({"parity", "kld", "ppl-prefill", "ppl-decode"})
 """Gates that see whether the candidate still computes the same."""
+SERVED = QUALITY - {"parity"} | {"needle", "sensitivity"}
+"""Gates that boot what a recipe made beside the standing configuration."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,10 @@ def _product(order: RecipeOrder) -> Iterator[Fault]:
         yield Fault(("recipe",), "the order does not say what is to be made")
     if "product" not in {request.name for request in order.gates}:
         yield Fault(("gates",), "gate product is missing: nothing would show what was made and that it was served")
+    if not SERVED.intersection(request.name for request in order.gates if request.planned is None):
+        yield Fault(
+            ("gates",), f"what is made would never be served: one of {', '.join(sorted(SERVED))} has to compare"
+        )
 
 
 def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:

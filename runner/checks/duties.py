@@ -58,7 +58,7 @@ def _deliveries(order: WorkOrder) -> Iterator[Fault]:
     if in_scope and not isinstance(order, PatchOrder):
         why = "a kernel order names them under candidate"
         if not isinstance(order, KernelOrder):
-            why = f"the runner makes a {order.kind} order from the order alone and takes no file for it"
+            why = f"what kind {order.kind} asks for is made from the order alone: the runner takes no file for it"
         yield Fault(("scope", "files_allowed"), why)
     place = ("candidate", "files_allowed") if isinstance(order, KernelOrder) else ("scope", "files_allowed")
     folders = DELIVERED["kernel" if isinstance(order, KernelOrder) else "patch"]
