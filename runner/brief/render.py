@@ -16,7 +16,7 @@ from pydantic import JsonValue, ValidationError
 
 from runner.errors import InputError
 from runner.gates.registry import gate
-from runner.model.order import GateRequest, OrderFile, RunnableOrder, SurveyOrder, WorkOrder, load_order
+from runner.model.order import GateRequest, OrderFile, RunnableOrder, SurveyOrder, WorkOrder, files_of, load_order
 from runner.model.order.contract import Contract
 from runner.model.order.text import line_of
 from runner.model.seat import SeatManifest
@@ -49,6 +49,7 @@ def render(file: OrderFile, manifest: SeatManifest | None, language: str) -> str
         manifest=manifest,
         target=None if isinstance(order, SurveyOrder) else getattr(order, "target", None),
         candidate=getattr(order, "candidate", None),
+        allowed=files_of(order),
         primary=getattr(order, "primary", None),
         questions=getattr(order, "questions", ()),
         recipe=_recipe(order),

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from runner.checks.citations import find_order
 from runner.checks.fault import Fault
-from runner.craft.candidate import files_of
-from runner.model.order import KernelOrder, PatchOrder, WorkOrder
+from runner.model.order import KernelOrder, PatchOrder, WorkOrder, files_of
 from runner.model.seat import SeatManifest
 
 DELIVERED = {"kernel": ("kernels/cpu/", "kernels/cuda/", "serve/plugin/"), "patch": ("recipe/patches/",)}

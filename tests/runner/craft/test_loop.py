@@ -206,6 +206,9 @@ def test_a_patch_is_made_by_a_craftsperson_too(kit: Kit) -> None:
     carried = carry_out(kit.given())
     assert carried.code == 0, [(one.findings, one.judged) for one in carried.attempts]
     assert [finding.kind for finding in carried.attempts[0].findings] == ["does-not-build"]
+    brief = (Bench.of(load_order(kit.order)).attempt_folder(1) / "brief.md").read_text()
+    assert "Only these files are taken" in brief
+    assert "\nrecipe/patches/quiet.yaml\n" in brief
     folder, trust = kit.workspace / "reports" / "small-patch" / carried.run, load_trust(kit.workspace)
     assert verify(folder, trust, kit.workspace, deep=True).verdict is Status.PASS
     signed, report, _ = read_report(folder, trust)
