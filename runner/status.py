@@ -17,7 +17,7 @@ from runner.errors import InputError
 from runner.items import FILE, open_items
 from runner.listing import Listed, list_reports
 from runner.model.base import Record
-from runner.model.order import KernelOrder, OrderFile, SurveyOrder, WorkOrder, load_order
+from runner.model.order import OrderFile, SurveyOrder, WorkOrder, files_of, load_order
 from runner.model.report import ReportPredicate
 from runner.paths import command
 from runner.readiness import missing
@@ -124,7 +124,7 @@ def _stage(
         return "draft", str(faults[0]).replace(str(path), str(shown)), command("check", shown)
     if lacking := _lacking(file.order):
         return "draft", lacking[0], command("plan", shown)
-    dispatched = isinstance(file.order, KernelOrder) and file.order.candidate.files_allowed
+    dispatched = files_of(file.order)
     return (
         "ready",
         "",
