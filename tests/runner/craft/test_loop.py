@@ -23,7 +23,8 @@ from runner.model.order import load_order
 from runner.model.verdict import Status
 from runner.paths import source_root, state_home
 from runner.session import runs
-from runner.steps.state import Silent
+from runner.steps.boots import TOO_BUSY
+from runner.steps.state import Run, Silent
 from runner.verify import read_report, verify
 from runner.workflow import STEPS
 from serve.adapters.fake import FakeSeat
@@ -159,6 +160,21 @@ def test_a_broken_seat_uses_up_nobodys_attempts(small: Kit, monkeypatch: pytest.
     assert settled(bench, small.workspace)[-1].waits
     carried = carry_out(small.given())
     assert (carried.code, len(carried.attempts)) == (0, 1)
+
+
+def test_a_busy_machine_uses_up_nobodys_attempts(small: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.crew("honest", limits=attempts(1))
+
+    def busy(run: Run) -> int:
+        run.journal.write(TOO_BUSY)
+        return 2
+
+    with monkeypatch.context() as patched, pytest.raises(StateError, match="too busy to measure on"):
+        patched.setattr("runner.workflow.execute.__defaults__", ((*STEPS[:4], busy),))
+        carry_out(small.given())
+    bench = Bench.of(load_order(small.order))
+    assert settled(bench, small.workspace)[-1].waits
+    assert bench.passed_over() == {one.run for one in runs()}
 
 
 def test_a_person_is_given_the_next_clone_with_the_reasons(small: Kit) -> None:
