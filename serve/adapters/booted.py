@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
@@ -14,6 +15,7 @@ import httpx
 from runner.errors import SeatError
 from runner.model.boot import BootRecord, RankIdentity
 from runner.model.evidence import RankCounters
+from serve.adapters.supervisor import traces_of
 from serve.connection import client_of, listens
 
 OURS = "dsv4-carve"
@@ -35,6 +37,9 @@ POLL_SECONDS = 0.1
 
 class Running(Protocol):
     """What an engine runs in: a supervised process, a container, or a server of somebody else's."""
+
+    home: Path
+    """Its private folder on this machine."""
 
     def poll(self) -> int | None:
         """Exit code once it has ended, else None."""
@@ -62,6 +67,11 @@ class BootedEngine:
 
     def __post_init__(self) -> None:
         self.http = client_of(self.base_url, REQUEST_TIMEOUT)
+
+    @property
+    def traces(self) -> Path:
+        """Folder into which the engine's profiler writes."""
+        return traces_of(self.process.home)
 
     def call(self, method: str, arguments: dict[str, Any] | None = None) -> list[Any]:
         """``POST /carve/call``: one answer for each rank. Raises SeatError with the engine's own words."""

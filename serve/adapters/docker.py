@@ -26,7 +26,7 @@ from serve.adapters.docker_host import image_environment, places_of, require_mou
 from serve.adapters.docker_launch import Launch, Places, container_of, launch_of
 from serve.adapters.docker_readback import found, wanted
 from serve.adapters.engine_command import requested
-from serve.adapters.supervisor import Supervised, free_port, reserve
+from serve.adapters.supervisor import Supervised, free_port, home_of, reserve, traces_of
 from serve.seat import BootRequest
 from serve.witness.build import witness_library
 
@@ -41,6 +41,7 @@ class Contained:
     docker: Docker
     name: str
     client: Supervised
+    home: Path
     _ended: str = field(default="", init=False)
     _left: tuple[str, ...] | None = field(default=None, init=False)
 
@@ -118,7 +119,9 @@ class DockerSeat:
             requested=requested(request) | wanted(launch),
             sandbox=IN_A_CONTAINER.model_copy(update={"version": docker.version()}),
         )
-        boot = BootedEngine(record, f"http://127.0.0.1:{port}", Contained(docker, launch.name, process), started)
+        boot = BootedEngine(
+            record, f"http://127.0.0.1:{port}", Contained(docker, launch.name, process, process.home), started
+        )
         try:
             boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
             boot.identify(lambda resolved: label_of(resolved, manifest.distribution), manifest.tensor_parallel)
@@ -137,11 +140,14 @@ def _launch(request: BootRequest, places: Places, port: int) -> Launch:
     for mount in container_of(request).mounts:
         if mount.writable:
             Path(places.of(mount)).mkdir(parents=True, exist_ok=True)
+    traces = traces_of(home_of(request.folder.resolve()))
+    traces.mkdir(parents=True, exist_ok=True)
     here = replace(
         places,
         witness=str(witness_library().resolve()),
         site=str(_entry_points(request.folder.resolve() / _SITE)),
         tree=str(request.tree.resolve()) if request.tree else "",
+        traces=str(traces),
         port=str(port),
     )
     missing = [f"{name}: {path}" for name, path in request.libraries.items() if not path.is_file()]

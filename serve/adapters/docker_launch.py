@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from runner.errors import InputError
-from runner.model.seat import Container, Machine, Mount
+from runner.model.seat import Container, Machine, Mount, SeatManifest
 from runner.sandbox import HIDDEN_CODE
 from serve.adapters.engine_command import arguments_of, carve_variables, flags
 from serve.seat import BootRequest
@@ -19,11 +19,12 @@ from serve.witness.environment import NAMES
 
 PACK, CODE, CACHE = "{pack}", "{code}", "{cache}"
 """What a mount of the manifest may say instead of a path."""
-WITNESS, SITE, TREE = "{witness}", "{site}", "{tree}"
+WITNESS, SITE, TREE, TRACES = "{witness}", "{site}", "{tree}", "{traces}"
 PORT = 8000
 """Inside the container; outside it is a loopback port of the runner's choice."""
 LABEL = "dsv4-carve"
 _HOME = "/carve"
+_TRACED = f"{_HOME}/traces"
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class Places:
     """A folder that makes the checkout's entry points known inside."""
     tree: str = ""
     """A patch order's product."""
+    traces: str = TRACES
+    """Where the engine's profiler writes; only mounted where the manifest's command names it."""
     port: str = "{port}"
 
     def of(self, mount: Mount) -> str:
@@ -109,6 +112,7 @@ def launch_of(request: BootRequest, places: Places, run: str, libraries: Mapping
         Bound(WITNESS, places.witness, f"{_HOME}/witness.so"),
         Bound(SITE, places.site, f"{_HOME}/site"),
         *([Bound(TREE, places.tree, f"{_HOME}/tree")] if places.tree else []),
+        *([Bound(TRACES, places.traces, _TRACED, writable=True)] if _is_traced(manifest) else []),
     )
     code = [mount.inside for mount in container.mounts if mount.host == CODE]
     paths = [*([f"{_HOME}/tree"] if places.tree else []), f"{_HOME}/site"]
@@ -117,7 +121,7 @@ def launch_of(request: BootRequest, places: Places, run: str, libraries: Mapping
     own |= carve_variables(request, inside)
     declared = manifest.environment | own
     words = {"{pack}": _inside(container, PACK), "{port}": str(PORT)}
-    command = [words.get(word, word) for word in manifest.command]
+    command = [words.get(word, word).replace(TRACES, _TRACED) for word in manifest.command]
     return Launch(
         name=f"carve-{run}-{request.planned.id}",
         labels={"run": run, "seat": manifest.name, "boot": request.planned.id},
@@ -138,6 +142,10 @@ def container_of(request: BootRequest) -> Container:
     if request.manifest.container is None:
         raise InputError("the seat describes no container", where=request.manifest.name, expected="container")
     return request.manifest.container
+
+
+def _is_traced(manifest: SeatManifest) -> bool:
+    return any(TRACES in word for word in manifest.command)
 
 
 def _inside(container: Container, word: str) -> str:

@@ -17,7 +17,7 @@ from runner.paths import cache_home
 from runner.sandbox import TEMPORARY, Reach, available, confined, devices
 from serve.adapters.booted import OURS, BootedEngine
 from serve.adapters.engine_command import arguments_of, carve_variables, flags, requested
-from serve.adapters.supervisor import Supervised, free_port, home_of
+from serve.adapters.supervisor import Supervised, free_port, home_of, traces_of
 from serve.connection import socket_url
 from serve.install import engine_record, installed_version
 from serve.seat import BootRequest
@@ -105,7 +105,8 @@ def link_pack(request: BootRequest) -> None:
 def argv(request: BootRequest, port: int) -> list[str]:
     """The engine's command line."""
     fixed = {"{pack}": PACK, "{port}": str(port)}
-    command = [fixed.get(word, word) for word in request.manifest.command]
+    traces = str(traces_of(home_of(request.folder.resolve())))
+    command = [fixed.get(word, word).replace("{traces}", traces) for word in request.manifest.command]
     return [sys.executable, "-P", *command, *flags(arguments_of(request))]
 
 

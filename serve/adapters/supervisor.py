@@ -67,6 +67,11 @@ def home_of(folder: Path) -> Path:
     return folder / "home"
 
 
+def traces_of(home: Path) -> Path:
+    """Where a profiler of the command writes its traces, inside its home; removed with it."""
+    return home / "traces"
+
+
 @dataclass
 class Supervised:
     """A running command. Create with :meth:`start`."""

@@ -241,7 +241,8 @@ def _engine(command: list[str], port: str) -> list[str]:
             value = next(words)
             given[name] = int(value) if value.isdigit() else value
     configuration = json.dumps(given)
-    return [sys.executable, "-P", "-m", "serve.adapters.fake_engine", "--port", port, "--configuration", configuration]
+    engine = [sys.executable, "-P", "-m", "serve.adapters.fake_engine", "--port", port, "--traces", "/nonexistent"]
+    return [*engine, "--configuration", configuration]
 
 
 class _Handler(socketserver.StreamRequestHandler):
