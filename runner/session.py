@@ -19,7 +19,7 @@ from runner.model.base import Record
 from runner.model.order import load_order
 from runner.paths import state_home, workspace
 from runner.plan import runnable, target_of
-from runner.readiness import require_ready
+from runner.readiness import require_finished, require_ready
 from runner.steps.journal import Journal, events
 from runner.steps.seats import load_manifest
 from runner.steps.state import Progress, Run
@@ -41,6 +41,7 @@ def open_run(
     loaded = runnable(file)
     manifest = load_manifest(seat or target_of(loaded).seat)
     require_ready(loaded, manifest)
+    require_finished(loaded, workspace())
     name = resume or _new_name()
     folder = state_home() / RUNS / name
     kept = folder / "order.yaml"

@@ -53,6 +53,7 @@ class Task:
     checkout: Path
     workspace: Path
     allowed: tuple[str, ...]
+    forbidden: tuple[str, ...]
     base: str
     """Commit of the checkout; the change is measured against it."""
     start: str
@@ -196,6 +197,8 @@ def _frozen(task: Task, store: Store) -> tuple[str, tuple[Change, ...]]:
 
 def _of_changes(task: Task, store: Store, changes: tuple[Change, ...], commit: str) -> Iterator[Finding]:
     outside = [change.path for change in changes if not permitted(change.path, task.allowed)]
+    if denied := [change.path for change in changes if permitted(change.path, task.forbidden)]:
+        yield finding("outside-allowed", f"changed {', '.join(denied)}, which the order forbids")
     if outside:
         yield finding("outside-allowed", f"changed {', '.join(outside)}; allowed: {', '.join(task.allowed)}")
     if odd := [change.path for change in changes if change.path not in outside and change.mode not in REGULAR]:

@@ -31,6 +31,7 @@ from runner.model.order import OrderFile, load_order, parse_order
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
 from runner.paths import command, config_home, state_home
+from runner.readiness import require_finished
 from runner.steps.state import Progress
 from runner.verify import verify
 
@@ -120,6 +121,7 @@ def _may_start(given: Dispatch) -> None:
             found="\n    ".join(["", *map(str, faults)]),
             next_step=command("check", given.order),
         )
+    require_finished(order, given.workspace)
     leases = [lease for bench in benches() if (lease := bench.lease()) and lease.craftsperson == given.name]
     others = sorted({lease.order for lease in leases} - {order.id})
     if named and len(others) >= named[given.name]:
@@ -238,7 +240,7 @@ def _judged(report: ReportPredicate, digest: str, verdict: Status) -> Judged:
 
 def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
     """The next attempt. All attempts of a bench have one base; a clone begins with the last candidate there was."""
-    entry, base = given.entry, attempts[0].base if attempts else head
+    order, entry, base = given.file.order, given.entry, attempts[0].base if attempts else head
     sandboxed = entry.kind == "agent" and bool(sandbox.version())
     deviations = [f"network open: {given.deviation}"] if given.opens_network else []
     if entry.kind == "agent" and not sandboxed:
@@ -254,11 +256,12 @@ def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
         checkout=given.checkout,
         workspace=given.workspace,
         allowed=given.allowed,
+        forbidden=order.scope.files_forbidden if order.scope else (),
         base=base,
         start=next((one.commit for one in reversed(attempts) if one.commit), base),
         deviations=tuple(deviations),
         sandboxed=sandboxed,
-        accelerators=bool(given.file.order.constraints.gpu_allow),
+        accelerators=bool(order.constraints.gpu_allow),
     )
 
 

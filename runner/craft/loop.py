@@ -17,6 +17,8 @@ from runner.model.attempt import Attempt
 from runner.model.plan import Plan
 from runner.model.verdict import Status
 from runner.paths import command, state_home
+from runner.plan import runnable, target_of
+from runner.readiness import require_ready
 from runner.session import RUNS, open_run, release, runs
 from runner.standing import standing
 from runner.steps.seats import load_manifest
@@ -47,6 +49,8 @@ def carry_out(given: Dispatch, seat: str = "") -> Carried:
     :func:`runner.session.open_run` and the run's steps where a candidate could not be judged: it waits, and the same
     call judges it.
     """
+    order = runnable(given.file)
+    require_ready(order, load_manifest(seat or target_of(order).seat))  # before anybody works on what nobody can judge
     bench, bound, run, code = given.bench, given.entry.limits.attempts, "", Status.FAIL.exit_code
     while True:
         attempts = settled(bench, given.workspace)

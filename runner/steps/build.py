@@ -12,10 +12,9 @@ from carve_kernels.registry import sources_folder
 
 from recipe.pack import read_pack
 from runner.brief.render import brief_of
-from runner.craft.candidate import REFUSED, laid_over, refuse, taken, toy
+from runner.craft.candidate import files_of, laid_over, refusable, taken, toy
 from runner.craft.candidate import subjects as candidate_subjects
 from runner.digest import sha256_bytes, sha256_file
-from runner.errors import InputError
 from runner.graders import tree_subjects
 from runner.model.order import KernelOrder, SurveyOrder, WorkOrder
 from runner.model.seat import SeatManifest
@@ -39,13 +38,8 @@ def build(run: Run) -> Run:
     if isinstance(run.order.order, SurveyOrder):
         return replace(run, built=replace(run.built, subjects=subjects_of({})))
     adapter = run.manifest.adapter
-    try:
+    with refusable(run.folder, run.journal):
         frozen = candidate_libraries(run, adapter)
-    except InputError as error:
-        if taken(run.folder) is None:
-            raise
-        run.journal.write(REFUSED, verdict="does not build")
-        raise refuse(run.folder, error) from error
     others = tuple(name for name in wanted(run.order.order, adapter) if name not in frozen)
     built = frozen | build_libraries(others, adapter, brought(run.order.order))
     subjects = subjects_of(built) | engine_subjects(run.manifest) | brief_subject(run) | candidate_subjects(run.folder)
@@ -121,8 +115,8 @@ def engine_subjects(manifest: SeatManifest) -> dict[str, str]:
 
 
 def brief_subject(run: Run) -> dict[str, str]:
-    """Digest of the brief that the order's craftsperson was given; a ``gate`` order has none."""
-    if not isinstance(run.order.order, KernelOrder):
+    """Digest of the brief that the order's craftsperson was given; an order for nobody has none."""
+    if not isinstance(run.order.order, KernelOrder) and not files_of(run.order.order):
         return {}
     return {"brief": sha256_bytes(brief_of(run.folder / "order.yaml", run.manifest.name).encode())}
 

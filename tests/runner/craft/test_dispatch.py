@@ -58,12 +58,14 @@ def test_two_orders_do_not_edit_one_file(kit: Kit) -> None:
     given_to(kit)
     other = kit.order.with_name("other.yaml")
     other.write_text(
-        kit.order.read_text().replace("id: small-lna2", "id: other").replace("kernels/toy.txt]", "kernels/*.txt]")
+        kit.order.read_text()
+        .replace("id: small-lna2", "id: other")
+        .replace("kernels/cpu/toy.txt]", "kernels/cpu/*.txt]")
     )
     elsewhere = Dispatch(other, "crafter", kit.workspace, kit.checkout, Silent())
     with pytest.raises(StateError, match="holds these files") as caught:
         dispatch(elsewhere)
-    assert caught.value.where == "kernels/toy.txt"
+    assert caught.value.where == "kernels/cpu/toy.txt"
     assert "small-lna2" in caught.value.found
     assert run(["dispatch", str(kit.order), "--release"]) == 0
     assert dispatch(elsewhere)
@@ -90,11 +92,11 @@ def test_a_person_is_given_a_clone_and_hands_it_in(kit: Kit, capsys: pytest.Capt
     assert isinstance(clone, Path)
     assert "How it is judged" in (clone.parent / "brief.md").read_text()
     assert git(clone, "remote") == git(clone, "stash", "list") == git(clone, "tag") == ""
-    (clone / "kernels" / "toy.txt").write_text("lna2\n")
+    (clone / "kernels" / "cpu" / "toy.txt").write_text("lna2\n")
     git(clone, "commit", "--all", "--quiet", "--message", "mine")
     made = dispatch(Dispatch(kit.order, "maker", kit.workspace, kit.checkout, Silent(), hand_in=True))
     assert isinstance(made, Attempt)
-    assert (made.findings, made.changed) == ((), ("kernels/toy.txt",))
+    assert (made.findings, made.changed) == ((), ("kernels/cpu/toy.txt",))
 
 
 def test_hooks_and_filters_of_a_clone_are_not_run(kit: Kit) -> None:
@@ -104,7 +106,7 @@ def test_hooks_and_filters_of_a_clone_are_not_run(kit: Kit) -> None:
     for key in ("core.fsmonitor", "filter.x.clean", "core.pager"):
         git(clone, "config", key, f"touch {mark}; cat")
     (clone / ".git" / "info" / "attributes").write_text("* filter=x\n")
-    (clone / "kernels" / "toy.txt").write_text("lna2\n")
+    (clone / "kernels" / "cpu" / "toy.txt").write_text("lna2\n")
     dispatch(Dispatch(kit.order, "maker", kit.workspace, kit.checkout, Silent(), hand_in=True))
     assert not mark.exists()
 
@@ -114,7 +116,7 @@ def test_only_plain_files_are_taken(kit: Kit, make: str) -> None:
     kit.crew("honest")
     clone = dispatch(kit.given("maker"))
     assert isinstance(clone, Path)
-    toy = clone / "kernels" / "toy.txt"
+    toy = clone / "kernels" / "cpu" / "toy.txt"
     toy.unlink()
     if make == "link":
         toy.symlink_to("/etc/passwd")
