@@ -140,13 +140,12 @@ class BootedEngine:
         resolved = self.call("resolved")[0]
         identities = tuple(RankIdentity.model_validate_json(json.dumps(rank)) for rank in self.call("identity"))
         log = self.logs()
-        tokens = KV_LINE.search(log)
         changes = {
             "label": label(resolved),
             "ready_ms": round((time.monotonic() - self.started) * 1000),
             "ranks": identities,
             "resolved": resolved,
-            "kv_tokens": int(tokens[1].replace(",", "")) if tokens else 0,
+            "kv_tokens": kv_tokens_in(log),
             "canary": all(CANARY.format(rank=rank) in log for rank in range(ranks)),
         }
         self.record = self.record.model_copy(update=changes)
@@ -176,6 +175,12 @@ class BootedEngine:
             return SeatError("the engine refused", where=self.record.id, found=refusal[0])
         words = found if code is None else last_words(log, code)
         return SeatError("the engine ended at start", where=self.record.id, found=words)
+
+
+def kv_tokens_in(log: str) -> int:
+    """Tokens of the KV pool as the engine's log names them; 0 where it does not."""
+    tokens = KV_LINE.search(log)
+    return int(tokens[1].replace(",", "")) if tokens else 0
 
 
 def last_words(log: str, code: int) -> str:

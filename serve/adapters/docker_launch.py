@@ -24,6 +24,8 @@ PORT = 8000
 """Inside the container; outside it is a loopback port of the runner's choice."""
 LABEL = "dsv4-carve"
 _HOME = "/carve"
+LIBRARIES = f"{_HOME}/libraries"
+"""Folder of the native libraries inside the container."""
 _TRACED = f"{_HOME}/traces"
 
 
@@ -104,7 +106,7 @@ class Places:
 def launch_of(request: BootRequest, places: Places, run: str, libraries: Mapping[str, str]) -> Launch:
     """The container of one boot; ``libraries`` are paths on this machine by variant. Raises InputError."""
     manifest, container = request.manifest, container_of(request)
-    inside = {variant: f"{_HOME}/libraries/{variant}.so" for variant in libraries}
+    inside = {variant: f"{LIBRARIES}/{variant}.so" for variant in libraries}
     named = [Bound(f"{{library {variant}}}", host, inside[variant]) for variant, host in libraries.items()]
     bounds = (
         *(Bound(mount.host, places.of(mount), mount.inside, mount.writable) for mount in container.mounts),
@@ -163,4 +165,19 @@ def _each(option: str, values: Iterable[str]) -> list[str]:
     return [word for value in values for word in (option, value)]
 
 
-__all__ = ["CACHE", "CODE", "LABEL", "PACK", "PORT", "Bound", "Launch", "Places", "container_of", "launch_of"]
+__all__ = [
+    "CACHE",
+    "CODE",
+    "LABEL",
+    "LIBRARIES",
+    "PACK",
+    "PORT",
+    "SITE",
+    "TREE",
+    "WITNESS",
+    "Bound",
+    "Launch",
+    "Places",
+    "container_of",
+    "launch_of",
+]
