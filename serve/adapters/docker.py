@@ -20,6 +20,7 @@ from runner.errors import InputError, SeatError
 from runner.model.boot import IN_A_CONTAINER, Label
 from runner.model.scalars import UNKNOWN
 from runner.model.seat import SeatManifest
+from serve.adapters import booted
 from serve.adapters.booted import OURS, BootedEngine
 from serve.adapters.docker_client import Docker, holds
 from serve.adapters.docker_host import image_environment, places_of, require_mounts
@@ -122,17 +123,13 @@ class DockerSeat:
         boot = BootedEngine(
             record, f"http://127.0.0.1:{port}", Contained(docker, launch.name, process, process.home), started
         )
-        try:
-            boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
-            boot.identify(lambda resolved: label_of(resolved, manifest.distribution), manifest.tensor_parallel)
+        boot.come_up(manifest, lambda resolved: label_of(resolved, manifest.distribution))
+        with boot.ended_on_failure():
             inspected = docker.container(launch.name)
             if inspected is None:
                 raise SeatError("the container is gone", where=launch.name)
             resolved = boot.record.resolved | found(inspected, launch, image)
             boot.record = boot.record.model_copy(update={"resolved": resolved})
-        except BaseException:
-            boot.stop()
-            raise
         return boot
 
 
@@ -196,12 +193,7 @@ def _engine(manifest: SeatManifest) -> dict[str, str]:
     return {"name": name, "version": version, "image": image}
 
 
-def label_of(resolved: dict[str, Any], expected: str) -> Label:
+def label_of(resolved: dict[str, Any], distribution: str) -> Label:
     """The label of what answered, by the distribution (``name==version``) that the engine says it runs. SeatError."""
-    name = str(resolved.get("distribution", ""))
-    if name == OURS:
-        return "simulated"
-    answered = f"{name}=={resolved.get('distribution_version', '')}"
-    if answered != expected:
-        raise SeatError("another engine answers than the manifest's", expected=expected, found=answered)
-    return "cpu" if resolved.get("device_type") == "cpu" else "real"
+    name, _, version = distribution.partition("==")
+    return booted.label_of(resolved, {"distribution": name, "distribution_version": version})
