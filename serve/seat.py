@@ -40,13 +40,10 @@ class Boot(Protocol):
     """A running engine. Every method raises SeatError when the engine is gone."""
 
     record: BootRecord
+    traces: Path | None
+    """Folder into which the engine's profiler writes, as this machine names it; None where there is none."""
     base_url: str
     """``http://host:port``, or ``unix:/path`` of a socket; see :mod:`serve.connection`."""
-
-    @property
-    def traces(self) -> Path:
-        """Folder into which the engine's profiler writes, as this machine names it."""
-        ...
 
     def call(self, method: str, arguments: dict[str, Any] | None = None) -> list[Any]:
         """``POST /carve/call``: one answer per rank, rank 0 first."""

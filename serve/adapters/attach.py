@@ -10,7 +10,6 @@ import os
 import re
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -34,9 +33,6 @@ _WITNESSED = "witnessed"
 @dataclass
 class Unowned:
     """``serve.adapters.booted.Running`` for what is not ours: it cannot be ended, and its output is not seen."""
-
-    home: Path = Path("/nonexistent")
-    """It has none here, so no traces of its profiler can be read."""
 
     def poll(self) -> int | None:
         """Nobody knows."""

@@ -17,7 +17,6 @@ from runner.errors import SeatError
 from runner.model.boot import BootRecord, Label, RankIdentity
 from runner.model.evidence import RankCounters
 from runner.model.seat import SeatManifest
-from serve.adapters.supervisor import traces_of
 from serve.connection import client_of, listens
 
 OURS = "dsv4-carve"
@@ -65,15 +64,12 @@ class BootedEngine:
     process: Running
     started: float
     """Monotonic clock at launch."""
+    traces: Path | None = None
+    """Folder into which the engine's profiler writes; None where the adapter gives it none."""
     http: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
         self.http = client_of(self.base_url, REQUEST_TIMEOUT)
-
-    @property
-    def traces(self) -> Path:
-        """Folder into which the engine's profiler writes."""
-        return traces_of(self.process.home)
 
     def call(self, method: str, arguments: dict[str, Any] | None = None) -> list[Any]:
         """``POST /carve/call``: one answer for each rank. Raises SeatError with the engine's own words."""

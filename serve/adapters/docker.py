@@ -42,7 +42,6 @@ class Contained:
     docker: Docker
     name: str
     client: Supervised
-    home: Path
     _ended: str = field(default="", init=False)
     _left: tuple[str, ...] | None = field(default=None, init=False)
 
@@ -120,9 +119,7 @@ class DockerSeat:
             requested=requested(request) | wanted(launch),
             sandbox=IN_A_CONTAINER.model_copy(update={"version": docker.version()}),
         )
-        boot = BootedEngine(
-            record, f"http://127.0.0.1:{port}", Contained(docker, launch.name, process, process.home), started
-        )
+        boot = BootedEngine(record, f"http://127.0.0.1:{port}", Contained(docker, launch.name, process), started)
         boot.come_up(manifest, lambda resolved: label_of(resolved, manifest.distribution))
         with boot.ended_on_failure():
             inspected = docker.container(launch.name)

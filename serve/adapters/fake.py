@@ -45,7 +45,7 @@ class FakeSeat:
             engine={"name": OURS, "version": version(OURS), "record": toy_record()},
             requested=requested(request),
         )
-        boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started)
+        boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started, traces_of(process.home))
         boot.come_up(manifest, label_of)
         return boot
 

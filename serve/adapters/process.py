@@ -66,7 +66,7 @@ class ProcessSeat:
         )
         own = sandbox.network == "own"
         url = socket_url(process.temporary / SOCKET) if own else f"http://127.0.0.1:{port}"
-        boot = BootedEngine(record, url, process, started)
+        boot = BootedEngine(record, url, process, started, traces_of(process.home))
         boot.come_up(manifest, lambda resolved: label_of(resolved, engine))
         return boot
 

@@ -36,14 +36,15 @@ def traced(context: WindowContext) -> Evidence:
         wake = {"prompt": list(prompts[0].tokens), "max_tokens": tokens, "ignore_eos": True}
         client.post("/v1/completions", json=completion_body(context, wake))
     fixed = {"max_tokens": tokens, "min_tokens": tokens, "ignore_eos": True}
-    seen = _traces(context.boot.traces)
+    folder = _folder(context)
+    seen = _traces(folder)
     written: list[Path] = []
 
     def collect(capture: Capture) -> None:
         _profile(capture.client, "start")
         capture.complete_all([(text.id, {"prompt": list(text.tokens), **fixed}) for text in prompts])
         _profile(capture.client, "stop")
-        written.extend(_await(context, seen))
+        written.extend(_await(folder, seen, len(context.boot.record.ranks)))
 
     evidence = record(context, collect, material={"texts": listed(prompts)})
     reduced: JsonValue = run_job(
@@ -66,16 +67,22 @@ def _profile(client: httpx.Client, what: str) -> None:
         ) from error
 
 
+def _folder(context: WindowContext) -> Path:
+    if context.boot.traces is None:
+        raise SeatError("engines of this seat have no folder for traces", where=context.manifest.name)
+    return context.boot.traces
+
+
 def _traces(folder: Path) -> frozenset[Path]:
     return frozenset(folder.glob(TRACE))
 
 
-def _await(context: WindowContext, seen: frozenset[Path]) -> list[Path]:
+def _await(folder: Path, seen: frozenset[Path], ranks: int) -> list[Path]:
     """New traces, once there is one a rank and none grows any more; after the limit those that are there."""
     limit, last = time.monotonic() + _WRITTEN_SECONDS, {}
     while True:
-        sizes = {path: path.stat().st_size for path in sorted(_traces(context.boot.traces) - seen)}
-        if (len(sizes) >= len(context.boot.record.ranks) and sizes == last) or time.monotonic() > limit:
+        sizes = {path: path.stat().st_size for path in sorted(_traces(folder) - seen)}
+        if (len(sizes) >= ranks and sizes == last) or time.monotonic() > limit:
             return list(sizes)
         last = sizes
         time.sleep(_STEP)

@@ -11,7 +11,6 @@ from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample
 from runner.model.trace import COLLECTIVE, KernelRow, RankTrace
 from serve.instruments.base import sample
-from serve.instruments.engagement import differences
 from serve.instruments.traces import LAYER_KERNELS, matches, read, steps_of, words
 
 NAME = "launches"
@@ -23,9 +22,8 @@ COLLECTIVES, OTHER = "collective", "other"
 def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
     """Groups of kernels by the window's argument ``groups`` (name to patterns; the first that fits counts).
 
-    Faults beside those of the traces: a kernel of ``layer_kernels`` that did not run, ranks with other step counts, a
-    layer that the witness counted less often than the trace shows steps: what is in the trace and not in the counters
-    did not run where the seat counts.
+    Faults beside those of the traces: a kernel of ``layer_kernels`` that did not run, launches that do not fit those
+    which the witness counted, ranks with other step counts.
     """
     own = evidence[0]
     traces, faults = read(own)
@@ -33,10 +31,9 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
     groups = _groups(window)
     ranks = []
     for trace in traces:
-        steps, missing = steps_of(trace, patterns)
+        steps, missing = steps_of(own, trace, patterns)
         faults += missing
         ranks.append(_rank(trace, steps, groups))
-        faults += _beyond_the_witness(own, trace, steps)
     if len({rank.steps for rank in ranks}) > 1:
         told = ", ".join(f"{rank.steps} on rank {rank.rank}" for rank in ranks)
         faults.append(f"the ranks ran other numbers of steps: {told}")
@@ -77,17 +74,3 @@ def _rank(trace: RankTrace, steps: int, groups: Mapping[str, Sequence[str]]) -> 
 def _group(name: str, groups: Mapping[str, Sequence[str]]) -> str:
     fallback = COLLECTIVES if any(word in name.lower() for word in COLLECTIVE) else OTHER
     return next((group for group, patterns in groups.items() if matches(name, patterns)), fallback)
-
-
-def _beyond_the_witness(evidence: Evidence, trace: RankTrace, steps: int) -> list[str]:
-    """Layers that the witness counted less often in the whole window than the trace shows steps."""
-    engagement, _ = differences(evidence)
-    counted: dict[str, int] = {}
-    for row in (row for one in engagement if one.rank == trace.rank for row in one.witness):
-        if row.op == "routed_experts":
-            counted[row.layer] = counted.get(row.layer, 0) + row.launches
-    return [
-        f"rank {trace.rank}, {layer}: {steps} steps in the trace, {count} launches by the witness"
-        for layer, count in sorted(counted.items())
-        if count < steps
-    ]

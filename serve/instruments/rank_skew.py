@@ -27,7 +27,7 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
     traces, faults = read(own)
     patterns = words(window, window.arguments.get(LAYER_KERNELS), LAYER_KERNELS)
     for trace in traces:
-        steps, missing = steps_of(trace, patterns)
+        steps, missing = steps_of(own, trace, patterns)
         faults += missing
         if steps != len(trace.steps):
             faults.append(f"rank {trace.rank}: {steps} steps by kernel counts, {len(trace.steps)} are annotated")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from math import gcd
@@ -13,6 +14,7 @@ from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.trace import RankTrace
 from serve.instruments.answers import fact
+from serve.instruments.engagement import differences
 
 TRACES = "traces"
 """Fact of the evidence: one :class:`RankTrace` for each trace the profiler wrote."""
@@ -52,16 +54,35 @@ def read(evidence: Evidence) -> tuple[list[RankTrace], list[str]]:
     return sorted(traces, key=lambda trace: trace.rank), faults
 
 
-def steps_of(trace: RankTrace, patterns: Sequence[str]) -> tuple[int, list[str]]:
-    """Steps inside the window and what is wrong with them.
+def steps_of(evidence: Evidence, trace: RankTrace, patterns: Sequence[str]) -> tuple[int, list[str]]:
+    """Steps inside the trace's decode window, and what is wrong with them.
 
     The greatest common divisor of the launches of every kernel that runs once a layer: 1,032 = 43 × 24 and 72 = 3 × 24
-    make 24 steps. Annotation spans decide nothing (FL-51).
+    make 24 steps; annotation spans decide nothing (FL-51). Where all of them share a factor, the witness decides: it
+    counted every layer once a step, over a window that is a few steps longer than the trace's. What the trace shows and
+    the witness did not count did not run where the seat counts.
     """
-    counted = {row.name: row.launches for row in trace.kernels if matches(row.name, patterns)}
-    missing = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in counted)]
-    faults = [f"rank {trace.rank}: no kernel {pattern} ran in the decode steps of the trace" for pattern in missing]
-    return gcd(*counted.values()), faults
+    launches = {row.name: row.launches for row in trace.kernels if matches(row.name, patterns)}
+    missing = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in launches)]
+    if missing:
+        return 0, [
+            f"rank {trace.rank}: no kernel {pattern} ran in the decode steps of the trace" for pattern in missing
+        ]
+    common, witness = gcd(*launches.values()), _fewest(evidence, trace.rank)
+    steps = max((number for number in range(1, witness + 1) if common % number == 0), default=0)
+    if steps * 3 < witness * 2 or not steps:
+        told = f"launches in the trace have the divisor {common}, the witness counted {witness} of a layer"
+        return steps, [f"rank {trace.rank}: {told}"]
+    return steps, []
+
+
+def _fewest(evidence: Evidence, rank: int) -> int:
+    """Fewest launches of any layer of routed experts on the rank in the whole window, by the witness."""
+    layers: Counter[str] = Counter()
+    for row in (row for one in differences(evidence)[0] if one.rank == rank for row in one.witness):
+        if row.op == "routed_experts":
+            layers[row.layer] += row.launches
+    return min(layers.values(), default=0)
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:

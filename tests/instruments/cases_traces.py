@@ -12,8 +12,9 @@ STEPS = 24
 LAYER_KERNELS = ["lna2_kernel<2>*", "lna2_kernel<3>*"]
 GROUPS = {"routed": ["lna2_kernel<*"], "dense": ["exl3_gemm*", "exl3_mgemm*"]}
 ARGUMENTS: dict[str, Any] = {"layer_kernels": LAYER_KERNELS, "groups": GROUPS}
+K2 = "lna2_kernel<2>(half*)"
 COUNTS = {
-    "lna2_kernel<2>(half*)": 43 * STEPS,
+    K2: 43 * STEPS,
     "lna2_kernel<3>(half*)": 3 * STEPS,
     "exl3_gemm_kernel<6>": 489 * STEPS,
     "ncclDevKernel_AllReduce_Sum_bf16": 87 * STEPS,
@@ -96,6 +97,7 @@ def launches() -> list[Case]:
     numbers = of.model_copy(update={"arguments": ARGUMENTS | {"groups": {"routed": [1]}}})
     empty = of.model_copy(update={"arguments": ARGUMENTS | {"groups": {"routed": []}}})
     uneven = trace(1, 2, counts={name: count * 2 for name, count in COUNTS.items()})
+    of_one = of.model_copy(update={"arguments": ARGUMENTS | {"layer_kernels": LAYER_KERNELS[:1]}})
     eight = [trace(rank, 8) for rank in range(8)]
     pair = (trace(0, 2), trace(1, 2))
     stood_still = {"counters_after": (counters(5 + 2 * STEPS), counters(5, 1))}
@@ -105,9 +107,24 @@ def launches() -> list[Case]:
         *_common(of),
         ("eight-ranks_pass", _one(of, *eight, ranks=8), of, None),
         ("FL-51-annotated-twice_pass", _one(of, trace(annotated=46)), of, None),
-        ("other-steps-on-a-rank_fail", _one(of, trace(0, 2), uneven, ranks=2, launches=48), of, "24 on rank 0, 48 on"),
-        ("witness-counted-less_fail", _one(of, trace(), launches=STEPS - 1), of, "24 steps in the trace, 23 launches"),
-        ("witness-of-a-rank-stood-still_fail", _one(of, *pair, ranks=2, **stood_still), of, "rank 1, model.layers.1"),
+        (
+            "other-steps-on-a-rank_fail",
+            _one(of, trace(0, 2), uneven, ranks=2, counters_after=(counters(5 + STEPS), counters(5 + 2 * STEPS, 1))),
+            of,
+            "24 on rank 0, 48 on",
+        ),
+        (
+            "witness-counted-less_fail",
+            _one(of, trace(), launches=STEPS - 1),
+            of,
+            "the divisor 24, the witness counted 23",
+        ),
+        ("witness-counted-nothing_fail", _one(of, trace(), launches=0), of, "the witness counted 0 of a layer"),
+        ("no-witness_fail", _one(of, trace(), counters_before=(), counters_after=()), of, "witness counted 0"),
+        ("trace-of-a-third_fail", _one(of, trace(), launches=STEPS * 3 // 2 + 1), of, "the witness counted 37"),
+        ("trace-of-two-thirds_pass", _one(of, trace(), launches=STEPS * 3 // 2), of, None),
+        ("one-kernel-in-43-layers_pass", _one(of_one, trace(counts={K2: 43 * STEPS})), of_one, None),
+        ("witness-of-a-rank-stood-still_fail", _one(of, *pair, ranks=2, **stood_still), of, "rank 1: launches in"),
         ("a-linear-runs-less-often_pass", _one(of, trace(), counters_after=(linear,)), of, None),
         ("groups-are-a-list_fail", _one(listed, trace()), listed, "groups must map"),
         ("pattern-is-a-number_fail", _one(numbers, trace()), numbers, "no list of kernel patterns"),
