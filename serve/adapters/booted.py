@@ -39,9 +39,6 @@ POLL_SECONDS = 0.1
 class Running(Protocol):
     """What an engine runs in: a supervised process, a container, or a server of somebody else's."""
 
-    home: Path
-    """Its private folder on this machine."""
-
     def poll(self) -> int | None:
         """Exit code once it has ended, else None."""
         ...
