@@ -76,9 +76,8 @@ def standing_state(manifest: SeatManifest, boot: Boot) -> tuple[dict[str, JsonVa
     assert manifest.container is not None, "a docker seat describes its container"
     record = boot.record
     counted = canonical(manifest.container.canonical, boot.logs(), record.kv_tokens)
-    asked, answer = record.requested | counted[0], record.resolved | counted[1]
-    asked = with_unasked(asked, answer)
-    return asked, {name: answer[name] for name in asked if name in answer}
+    answer = record.resolved | counted[1]
+    return with_unasked(record.requested | counted[0], answer), answer
 
 
 def differences_now(name: str) -> tuple[str, int, tuple[FieldPair, ...]]:

@@ -126,7 +126,9 @@ class DockerSeat:
             if inspected is None:
                 raise SeatError("the container is gone", where=launch.name)
             resolved = boot.record.resolved | found(inspected, launch, image)
-            boot.record = boot.record.model_copy(update={"resolved": resolved})
+            # The client's processor time is not the engine's: what the machine's state counts as ours is the container.
+            changes = {"resolved": resolved, "pid": inspected["State"]["Pid"]}
+            boot.record = boot.record.model_copy(update=changes)
         return boot
 
 

@@ -137,6 +137,7 @@ class Daemon:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        container.inspect["State"]["Pid"] = container.process.pid
         client.attached = container
         self._follow(container, client)
         code = container.process.wait()
