@@ -41,7 +41,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     plan = compile_plan(file, manifest, {}, commitment(DRAFT_SEED))
     chances = odds(plan, order, manifest)
     absent = missing(order, manifest)
-    work = _work(order, manifest)
+    work, launch = _work(order, manifest), launches(plan, order, manifest)
     value = {
         "draft": True,
         "judgement": judgement_digest(order),
@@ -49,7 +49,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         "planned_gates": [request.model_dump(mode="json", exclude_none=True) for request in planned_gates(order)],
         "plan": plan.model_dump(mode="json"),
         "make": work,
-        "launch": launches(plan, order, manifest),
+        "launch": launch,
         "digest": plan_digest(plan),
         "seconds": seconds_of(plan),
         "odds": [asdict(one) for one in chances],
@@ -74,7 +74,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     ]
     lines.append(f"a good candidate fails for no reason in {value['false_fail_together']:.2%} of runs")
     lines += _planned_lines(order) + _kill_lines(order)
-    lines += [line for boot, words in value["launch"].items() for line in ("", f"{boot}:", f"  {shlex.join(words)}")]
+    lines += [line for boot, words in launch.items() for line in ("", f"{boot}:", f"  {shlex.join(words)}")]
     if absent:
         lines += ["", "execute would refuse this order now:", *(f"  {line}" for line in absent)]
     return value, "\n".join(lines)

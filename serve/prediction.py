@@ -39,36 +39,61 @@ ScratchFormula = Callable[[int, int, int, int, int], int]
 """A kernel's own: bytes for (rows, hidden, intermediate, top-k, experts) of one rank."""
 
 
+class Device(Record):
+    """One device, and what it holds besides weights, scratch and KV: measured once on the seat at these arguments."""
+
+    total_bytes: int
+    activation_bytes: int
+    graph_bytes: int
+    other_bytes: int
+    """Context, collectives, the allocator's rounding."""
+
+
 class RankPrediction(Record):
     """One rank's bytes and tokens as they will be read back."""
 
     rank: int
     weights_bytes: int
     scratch_bytes: int
+    graph_bytes: int
     kv_bytes_per_token: int
     kv_tokens: int
 
 
 def predict(
-    pack: Pack, arguments: Mapping[str, JsonValue], scratch: ScratchFormula | None = None
+    pack: Pack,
+    arguments: Mapping[str, JsonValue],
+    scratch: ScratchFormula | None = None,
+    device: Device | None = None,
 ) -> tuple[RankPrediction, ...]:
     """Every rank's prediction under these engine arguments; ``scratch`` of the variant, none on a processor.
 
-    Raises InputError for a model, type or memory budget that no rule covers.
+    KV gets ``kv_cache_memory_bytes`` where the arguments name them, else what is left of ``device``. Raises InputError
+    for a model, type or memory budget that no rule covers.
     """
     config = json.loads((pack.folder / "config.json").read_bytes())
     ranks, rows = _whole(arguments, "tensor_parallel_size"), _whole(arguments, "max_num_batched_tokens")
     dtype = str(arguments.get("dtype") or config["dtype"])
     weights = sum(_bytes(entry, ranks, _size(dtype), config) for entry in _served(pack, config))
-    token = kv_bytes_per_token(config, ranks, str(arguments.get("kv_cache_dtype", "auto")), dtype)
-    block = _whole(arguments, "block_size")
-    tokens = _whole(arguments, "kv_cache_memory_bytes") // (token * block) * block
     shape = (config["hidden_size"], config["moe_intermediate_size"] // ranks, config["num_experts_per_tok"])
     held = scratch(rows, *shape, config["n_routed_experts"]) if scratch else 0
-    return tuple(
-        RankPrediction(rank=rank, weights_bytes=weights, scratch_bytes=held, kv_bytes_per_token=token, kv_tokens=tokens)
-        for rank in range(ranks)
+    token = kv_bytes_per_token(config, ranks, str(arguments.get("kv_cache_dtype", "auto")), dtype)
+    block = _whole(arguments, "block_size")
+    if device is None or arguments.get("kv_cache_memory_bytes") is not None:
+        budget = _whole(arguments, "kv_cache_memory_bytes")
+    else:
+        others = {"activations": device.activation_bytes, "graphs": device.graph_bytes, "other": device.other_bytes}
+        utilisation = str(arguments.get("gpu_memory_utilization"))
+        budget = kv_budget(device.total_bytes, utilisation, {"weights": weights, "scratch": held, **others})
+    one = RankPrediction(
+        rank=0,
+        weights_bytes=weights,
+        scratch_bytes=held,
+        graph_bytes=device.graph_bytes if device else 0,
+        kv_bytes_per_token=token,
+        kv_tokens=budget // (token * block) * block,
     )
+    return tuple(one.model_copy(update={"rank": rank}) for rank in range(ranks))
 
 
 def kv_bytes_per_token(config: Mapping[str, Any], ranks: int, kv_dtype: str, dtype: str) -> int:
@@ -138,4 +163,4 @@ def _whole(arguments: Mapping[str, JsonValue], name: str) -> int:
     return value
 
 
-__all__ = ["RankPrediction", "ScratchFormula", "kv_budget", "kv_bytes_per_token", "predict"]
+__all__ = ["Device", "RankPrediction", "ScratchFormula", "kv_budget", "kv_bytes_per_token", "predict"]

@@ -41,7 +41,7 @@ def standing(request: BootRequest) -> tuple[str, Facts, Facts]:
 
 
 def _only(docker: Docker, manifest: SeatManifest) -> str:
-    running = {one["Name"].lstrip("/") for one in docker.running() if _is_of(one, manifest.name)}
+    running = {str(one["Name"]).lstrip("/") for one in docker.running() if _is_of(one, manifest.name)}
     if len(running) != 1:
         raise SeatError(
             "not one container stands on this seat",

@@ -52,6 +52,8 @@ class World:
     port_taken: bool = False
     reset: dict[str, str] = field(default_factory=dict)
     """Variables that the engine sets otherwise than it was told."""
+    runs: str = ""
+    """Digest of another image that the container runs."""
     drops: str = ""
     """Inside path of a mount that the container does not get."""
     adds: str = ""
@@ -173,7 +175,7 @@ class Daemon:
         ulimits = [(name, int(value)) for name, _, value in (one.partition("=") for one in asked.ulimit)]
         return {
             "Name": f"/{asked.name}",
-            "Image": asked.image,
+            "Image": f"sha256:{self.world.runs}" if self.world.runs else asked.image,
             "Mounts": listed,
             "State": {"Running": True, "Status": "running", "OOMKilled": False, "ExitCode": 0, "Error": ""},
             "Config": {

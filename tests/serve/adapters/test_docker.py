@@ -246,6 +246,7 @@ def test_a_missing_mount_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("world", "name", "found"),
     [
+        (World(runs="cd" * 32), "container.image", f"sha256:{'cd' * 32}"),
         (World(drops="/carve/extension.so"), "container.mount./carve/extension.so", None),
         (World(adds="/engine/attention.py"), "container.mounts", 10),
         (World(reset={"VLLM_PLUGINS": "other"}), "environment.VLLM_PLUGINS", "other"),
