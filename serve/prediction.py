@@ -73,18 +73,17 @@ def predict(
     """
     config = json.loads((pack.folder / "config.json").read_bytes())
     ranks, rows = _whole(arguments, "tensor_parallel_size"), _whole(arguments, "max_num_batched_tokens")
-    dtype = str(arguments.get("dtype") or config["dtype"])
-    weights = sum(_bytes(entry, ranks, _size(dtype), config) for entry in _served(pack, config))
-    shape = (config["hidden_size"], config["moe_intermediate_size"] // ranks, config["num_experts_per_tok"])
-    held = scratch(rows, *shape, config["n_routed_experts"]) if scratch else 0
+    dtype = str(arguments.get("dtype") or config.get("dtype"))
     token = kv_bytes_per_token(config, ranks, str(arguments.get("kv_cache_dtype", "auto")), dtype)
+    weights = sum(_bytes(entry, ranks, _size(dtype), config) for entry in _served(pack, config))
+    held = scratch(rows, *_routed(config, ranks)) if scratch else 0
     block = _whole(arguments, "block_size")
     if device is None or arguments.get("kv_cache_memory_bytes") is not None:
         budget = _whole(arguments, "kv_cache_memory_bytes")
     else:
         others = {"activations": device.activation_bytes, "graphs": device.graph_bytes, "other": device.other_bytes}
-        utilisation = str(arguments.get("gpu_memory_utilization"))
-        budget = kv_budget(device.total_bytes, utilisation, {"weights": weights, "scratch": held, **others})
+        held_by_name = {"weights": weights, "scratch": held, **others}
+        budget = kv_budget(device.total_bytes, arguments.get("gpu_memory_utilization"), held_by_name)
     one = RankPrediction(
         rank=0,
         weights_bytes=weights,
@@ -96,20 +95,32 @@ def predict(
     return tuple(one.model_copy(update={"rank": rank}) for rank in range(ranks))
 
 
+def _routed(config: Mapping[str, Any], ranks: int) -> tuple[int, int, int, int]:
+    """Hidden, intermediate, top-k and experts of one rank's routed layers. Raises InputError for a dense model."""
+    names = ("hidden_size", "moe_intermediate_size", "num_experts_per_tok", "n_routed_experts")
+    if absent := [name for name in names if name not in config]:
+        raise InputError("no rule for the routed experts' scratch", where="config.json", found=f"no {absent[0]}")
+    hidden, intermediate, topk, experts = (int(config[name]) for name in names)
+    return hidden, intermediate // ranks, topk, experts
+
+
 def kv_bytes_per_token(config: Mapping[str, Any], ranks: int, kv_dtype: str, dtype: str) -> int:
     """Bytes of one token's keys and values on one rank. Raises InputError for attention that keeps something else."""
-    if "kv_lora_rank" in config or "num_key_value_heads" not in config or "head_dim" not in config:
+    if "kv_lora_rank" in config or not {"num_hidden_layers", "num_key_value_heads", "head_dim"} <= config.keys():
         raise InputError("no rule for this model's KV cache", where="config.json", found=str(config.get("model_type")))
     heads = max(1, config["num_key_value_heads"] // ranks)
     size = _size(dtype if kv_dtype == "auto" else kv_dtype)
     return int(2 * config["num_hidden_layers"] * heads * config["head_dim"] * size)
 
 
-def kv_budget(device_bytes: int, utilisation: str, held: Mapping[str, int]) -> int:
-    """Bytes left for KV on a device of which ``utilisation`` may be used, after everything that is ``held``, by name.
+def kv_budget(device_bytes: int, utilisation: JsonValue, held: Mapping[str, int]) -> int:
+    """Bytes left for KV on a device of which ``utilisation`` (decimal text) may be used, after all that is ``held``.
 
-    Raises InputError where nothing is left, with what takes how much.
+    Raises InputError for no such number, and where nothing is left with what takes how much.
     """
+    if not isinstance(utilisation, str):
+        where = "gpu_memory_utilization"
+        raise InputError("the prediction needs this engine argument", where=where, found=str(utilisation))
     budget = int(device_bytes * Decimal(utilisation)) - sum(held.values())
     if budget <= 0:
         took = ", ".join(f"{name} {size}" for name, size in held.items())
