@@ -148,8 +148,8 @@ def _served(boot: AttachedEngine, name: str) -> dict[str, Any]:
         raise SeatError(
             "another model is served", where=boot.base_url, expected=name, found=", ".join(models) or "none"
         )
-    found: dict[str, Any] = models[name]
-    return found
+    model: dict[str, Any] = models[name]
+    return model
 
 
 def _cache(metrics: str) -> dict[str, JsonValue]:
