@@ -136,12 +136,13 @@ def _launch(request: BootRequest, places: Places, port: int) -> Launch:
     for mount in container_of(request).mounts:
         if mount.writable:
             Path(places.of(mount)).mkdir(parents=True, exist_ok=True)
-    traces = traces_of(home_of(request.folder.resolve()))
+    home = home_of(request.folder.resolve())  # removed when the client ends
+    traces = traces_of(home)
     traces.mkdir(parents=True, exist_ok=True)
     here = replace(
         places,
         witness=str(witness_library().resolve()),
-        site=str(_entry_points(request.folder.resolve() / _SITE)),
+        site=str(_entry_points(home / _SITE)),
         tree=str(request.tree.resolve()) if request.tree else "",
         traces=str(traces),
         port=str(port),
