@@ -11,7 +11,6 @@ from runner.model.evidence import RankCounters
 from runner.model.plan import PlannedBoot
 from runner.model.seat import SeatManifest
 
-
 STANDING = "standing"
 """Stands for the run of a boot that belongs to none."""
 
