@@ -62,8 +62,11 @@ struct Cluster {
 struct Block {
   Cluster* cluster = nullptr;
   unsigned number = 0, rank = 0;
-  int threads = 0, arrived = 0;
-  uint64_t generation = 0;
+  int threads = 0;
+  struct {
+    int arrived = 0;
+    uint64_t generation = 0;
+  } barriers[16];
   int any = 0, any_before = 0;  // __syncthreads_or
   uint8_t* memory = nullptr;
   size_t memory_bytes = 0;
@@ -83,17 +86,24 @@ asm(".text\n.local carve_machine_switch\ncarve_machine_switch:\n"
     "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
     "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n");
 
+struct Pending {  // asynchronous work that may happen any time
+  std::function<void()> work;
+  bool late;  // not before nobody can go on without
+};
+
 struct Machine {
   Fiber* current = nullptr;
   void* scheduler = nullptr;
   std::function<void()> body;
   unsigned grid = 1, threads = 1;
   std::mt19937 random{1};
-  std::vector<std::function<void()>> pending;  // asynchronous work that may happen any time
+  std::vector<Pending> pending;
   uint64_t events = 0;                         // whatever may let somebody go on
   std::vector<uint8_t*> stacks;
 
   Block& block() { return *current->warp->block; }
+
+  void later(std::function<void()> work) { pending.push_back({std::move(work), random() % 8 == 0}); }
 };
 
 inline Machine& the() {
@@ -153,20 +163,22 @@ inline const uint32_t (&meet(int operation, const uint32_t* words, int count))[3
   return slot;
 }
 
-inline void sync_block(int vote = 0) {
+inline void sync(int number, int threads, int vote = 0) {
   Block& block = the().block();
-  const uint64_t generation = block.generation;
+  auto& barrier = block.barriers[number];
+  const uint64_t generation = barrier.generation;
   block.any |= vote;
-  if (++block.arrived == block.threads) {
-    block.arrived = 0;
-    block.any_before = block.any;
-    block.any = 0;
-    block.generation++;
+  if (++barrier.arrived == threads) {
+    barrier.arrived = 0;
+    barrier.generation++;
+    if (number == 0) block.any_before = block.any, block.any = 0;
     the().events++;
   } else {
-    wait_until([&] { return block.generation != generation; });
+    wait_until([&] { return barrier.generation != generation; });
   }
 }
+
+inline void sync_block(int vote = 0) { sync(0, the().block().threads, vote); }
 
 inline uint8_t* shared_at(uint32_t address, int bytes) {
   Cluster& cluster = *the().block().cluster;
@@ -218,13 +230,17 @@ inline void run_blocks(std::vector<std::unique_ptr<Block>>& blocks) {
       } while (warp->generation != seen);
     }
     machine.current = nullptr;
-    // Asynchronous work: some of it now, in any order; all of it where nobody can go on without.
-    std::vector<std::function<void()>> later, now;
+    // Asynchronous work: some of it now, in any order; what is late only where nobody can go on and nothing else is left.
     const bool stuck = machine.events == before;
-    for (auto& one : machine.pending) (stuck || machine.random() % 4 == 0 ? now : later).push_back(std::move(one));
-    machine.pending = std::move(later);
+    const bool only_late = std::all_of(machine.pending.begin(), machine.pending.end(), [](const Pending& one) { return one.late; });
+    std::vector<Pending> rest, now;
+    for (auto& one : machine.pending) {
+      const bool happens = one.late ? stuck && only_late && machine.random() % 2 : stuck || machine.random() % 4 == 0;
+      (happens ? now : rest).push_back(std::move(one));
+    }
+    machine.pending = std::move(rest);
     std::shuffle(now.begin(), now.end(), machine.random);
-    for (auto& one : now) one(), machine.events++;
+    for (auto& one : now) one.work(), machine.events++;
     idle = machine.events == before ? idle + 1 : 0;
     if (idle > 2000) fault("nobody can go on: the schedule has a deadlock");
   }
