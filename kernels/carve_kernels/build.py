@@ -46,12 +46,13 @@ def build(name: str, folder: Path | None = None, source: str = "") -> Path:
     chosen, folder = variant(name, source), (folder or sources_folder()).resolve()
     compiler = compiler_words("CXX", "g++", "C++", "install g++ (Debian: apt-get install g++)")
     defines = [f"-D{define}" for define in chosen.defines]
+    library = f"lib{name}.so"
     digest = content_digest(
         *(folder, chosen.source, compiler, include_closure(folder, chosen.source)),
         flags=[*_COMMON, *defines, *_LINK],
         parts={part: list(flags) for part, flags in _PARTS.items()},
+        library=library,
     )
-    library = f"lib{name}.so"
 
     def make(finished: Path, work: Path) -> None:
         objects = {part: work / f"{part}.o" for part in _PARTS}

@@ -76,6 +76,14 @@ def test_more_rows_of_an_expert_than_fit_at_once_are_all_there(design: str) -> N
     assert worst_row(out, layer(2)[1].forward(x, ids, weights, LIMIT)) < BOUND
 
 
+@pytest.mark.parametrize("design", DESIGNS)
+def test_nothing_is_read_that_this_launch_has_not_written(design: str) -> None:
+    given, once = batch("zipf", 5, 10), machine(design, 2)
+    _, out = once.forward(*given, limit=LIMIT)
+    once.poison_scratch()
+    assert np.array_equal(once.forward(*given, limit=LIMIT)[1], out)
+
+
 def test_the_kernel_counts_on_its_own() -> None:
     counted = EmulatedExperts(emulated.build("lna2-paired-cluster4"), layer(2)[0], max_rows=32, topk=SHAPE.topk)
     before = {count.layer: count.launches for count in counted.counts()}

@@ -56,8 +56,9 @@ def build(name: str, architecture: str = "sm_90a", folder: Path | None = None) -
         raise InputError("no such GPU architecture", expected=", ".join(ARCHITECTURES), found=architecture)
     compiler = compiler_words("NVCC", "nvcc", "CUDA", "install the CUDA toolkit (13.0)")
     flags = [*_FLAGS, *_target(architecture), *(f"-D{define}" for define in chosen.defines)]
-    digest = content_digest(folder, chosen.source, compiler, include_closure(folder, chosen.source), flags=flags)
     library = f"lib{name}.so"
+    files = include_closure(folder, chosen.source)
+    digest = content_digest(folder, chosen.source, compiler, files, flags=flags, library=library)
 
     def make(finished: Path, _work: Path) -> None:
         command = [*compiler, *flags, chosen.source, "-o", str(finished / library)]

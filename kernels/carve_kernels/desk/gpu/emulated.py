@@ -24,6 +24,8 @@ _FLAGS = (
     *("-std=c++17", "-O2", "-fPIC", "-shared", "-fno-strict-aliasing", "-mf16c", "-Wall", "-Wno-unknown-pragmas"),
     *(f"-I{_MACHINE}", "-include", f"{_MACHINE}/cuda.h", "-x", "c++"),
 )
+CONTROL_BYTES = 32 * 8 + 32 * 256 * 4 + 65536 * 8
+"""Ticket counters, arrivals and flags at the beginning of the scratch (``data_at`` in ``problem.cuh``)."""
 
 
 def build(name: str, folder: Path | None = None) -> Path:
@@ -35,7 +37,7 @@ def build(name: str, folder: Path | None = None) -> Path:
         compiler_words("CXX", "g++", "C++", "install g++ (Debian: apt-get install g++)"),
         f"lib{name}.so",
     )
-    digest = content_digest(folder, chosen.source, compiler, sorted(files), flags=flags)
+    digest = content_digest(folder, chosen.source, compiler, sorted(files), flags=flags, library=library)
 
     def make(finished: Path, _work: Path) -> None:
         run_compiler([*compiler, *flags, chosen.source, "-o", str(finished / library)], folder, chosen.source)
@@ -72,6 +74,10 @@ class EmulatedExperts:
         start = -self._scratch.ctypes.data % 128
         call.scratch, call.scratch_bytes = self._scratch.ctypes.data + start, len(self._scratch) - 128
         return self.library.forward(call), out
+
+    def poison_scratch(self) -> None:
+        """NaN in all of the scratch but its control words."""
+        self._scratch[-self._scratch.ctypes.data % 128 + CONTROL_BYTES :] = 0xFF
 
     def counts(self) -> tuple[LayerCount, ...]:
         """The library's own count."""
