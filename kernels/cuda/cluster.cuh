@@ -31,7 +31,7 @@ struct Item {
 };
 
 struct ClusterShared {
-  alignas(8) uint64_t gate_up[most_slots];  // barriers: bytes of the trellis
+  alignas(8) uint64_t gate_up[most_slots][2];  // barriers: bytes of the trellis, of the first and second half of the inputs
   uint64_t down[most_slots];
   uint64_t partial[2], activation[2];  // bytes from other blocks, of even and odd items
   uint64_t scaled[scale_slots];        // no bytes: the scales of an item are there
@@ -165,15 +165,15 @@ struct ClusterBlock {
 
   // The block's share of an item's gate and up: inputs / 16 rows of tiles each. By one warp.
   __device__ __forceinline__ void fetch_gate_up(int item) const {
-    const int slot = item % at.gate_up_slots, rows = at.inputs / 16;
-    const uint32_t bytes = at.gate_row - 32, done = barrier(shared.gate_up[slot]), to = base + at.gate_up_at + slot * at.gate_up_bytes;
-    if (lane == 0) barrier_expect(done, 2 * rows * bytes);
+    const int slot = item % at.gate_up_slots, rows = at.inputs / 16, half = rows / 2;
+    const uint32_t bytes = at.gate_row - 32, to = base + at.gate_up_at + slot * at.gate_up_bytes;
+    if (lane < 2) barrier_expect(barrier(shared.gate_up[slot][lane]), rows * bytes);
     __syncwarp();
     for (int number = lane; number < 2 * rows; number += 32) {
-      const int matrix = number / rows, row = number % rows;
+      const int part = number / rows, matrix = number / half % 2, row = part * half + number % half;
       const uint16_t* trellis = entry_of(matrix ? problem.matrices[1].trellis : problem.matrices[0].trellis, shared.items[item].expert);
       const uint8_t* from = reinterpret_cast<const uint8_t*>(trellis) + uint64_t(rank * rows + row) * bytes;
-      copy_bulk(to + number * at.gate_row, from, bytes, done);
+      copy_bulk(to + (matrix * rows + row) * at.gate_row, from, bytes, barrier(shared.gate_up[slot][part]));
     }
   }
 
@@ -231,18 +231,21 @@ struct ClusterBlock {
   // Partial sums of 256 gate or up columns at a time, two columns of tiles a warp; row and slice have an owner.
   __device__ __forceinline__ void gate_up(int item) const {
     const int slot = item % at.gate_up_slots, count = __popc(shared.items[item].rows), matrix = warp / 8;
-    const int group = lane / 4, t = lane % 4, quads = at.inputs / 64;
+    const int group = lane / 4, t = lane % 4, half = at.inputs / 128;  // quads
     const uint32_t fragment = base + at.fragments_at + (matrix * count + min(group, count - 1)) * fragment_bytes + t * 16;
     const uint32_t tiles_at = base + at.gate_up_at + slot * at.gate_up_bytes + (matrix * (at.inputs / 16) + t) * at.gate_row;
-    barrier_wait(barrier(shared.gate_up[slot]), item / at.gate_up_slots & 1);
     for (int column = warp % 8 * 2; column < slices * 8; column += 16) {
       float sums[2][1][4] = {};
+#pragma unroll 1
+      for (int part = 0; part < 2; part++) {
+        barrier_wait(barrier(shared.gate_up[slot][part]), item / at.gate_up_slots & 1);
 #pragma unroll 2
-      for (int quad = 0; quad < quads; quad++) {
-        const uint32_t tile = tiles_at + quad * 4 * at.gate_row + column * 32 * K;
-        const LaneWords<K> words[2] = {words_of_tile<K>(tile, group), words_of_tile<K>(tile + 32 * K, group)};
-        const uint32_t operand[1] = {fragment + (quad >> 1) * 2 * count * fragment_bytes + (quad & 1) * 256};
-        Quad<K, 2, 1, BOOK, paired>::run(sums, words, operand);
+        for (int quad = part * half; quad < (part + 1) * half; quad++) {
+          const uint32_t tile = tiles_at + quad * 4 * at.gate_row + column * 32 * K;
+          const LaneWords<K> words[2] = {words_of_tile<K>(tile, group), words_of_tile<K>(tile + 32 * K, group)};
+          const uint32_t operand[1] = {fragment + (quad >> 1) * 2 * count * fragment_bytes + (quad & 1) * 256};
+          Quad<K, 2, 1, BOOK, paired>::run(sums, words, operand);
+        }
       }
       const int slice = column / 8, place = matrix * 128 + column % 8 * 16 + group;
 #pragma unroll
@@ -384,7 +387,7 @@ __global__ void __launch_bounds__(cluster_threads, 1) routed_experts_clustered(c
   const int thread = threadIdx.x;
   MARK(0);
   const bool never = preload_tables<cluster_threads>(problem);
-  if (thread < 2 * most_slots + 4 + scale_slots) barrier_init(block.barrier(shared.gate_up[0]) + thread * 8);
+  if (thread < 3 * most_slots + 4 + scale_slots) barrier_init(block.barrier(shared.gate_up[0][0]) + thread * 8);
   barrier_init_done();
   wait_for_launches_before();
   const int id = thread < problem.rows * problem.topk ? problem.ids[thread] : never ? 0 : -1;
