@@ -8,7 +8,7 @@ cycles, deep nesting and alias growth are errors with ``file:line:column``. Scal
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISREG
@@ -92,13 +92,13 @@ class Document:
                 mark = node.mark
         return mark
 
-    def validate(self, shape: Any) -> Any:
-        """This document as ``shape`` (a Pydantic model or annotated union).
+    def validate(self, shape: Any, *, value: Mapping[str, Any] | None = None) -> Any:
+        """This document as ``shape`` (a Pydantic model or annotated union); ``value`` is what became of its data.
 
         Raises InputError with the place of every fault.
         """
         try:
-            return TypeAdapter(shape).validate_python(self.value)
+            return TypeAdapter(shape).validate_python(self.value if value is None else value)
         except ValidationError as error:
             faults = error.errors(include_url=False, include_input=False)
             lines = [self._line(fault["loc"], fault["msg"]) for fault in faults[:MAX_FAULTS]]
