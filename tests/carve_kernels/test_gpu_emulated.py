@@ -66,7 +66,8 @@ def test_no_order_of_blocks_and_copies_changes_a_bit(
     for seed in ("1", "2"):
         monkeypatch.setenv("CARVE_EMULATED_SEED", seed)
         outs.append(machine(design, 2).forward(x, ids, weights, limit=LIMIT)[1])
-    assert np.array_equal(*outs)
+    first, second = outs
+    assert np.array_equal(first, second)
 
 
 @pytest.mark.parametrize("design", DESIGNS)

@@ -105,10 +105,12 @@ def operator(file: Path) -> dict[str, Any]:
     designs, device = Designs([file]), torch.device("cuda:0")
     (name,), experts = designs.all, designs.layers[2]
     library = Library(file)
-    parts = [
-        tuple((one.trellis[number], one.suh[number], one.svh[number]) for one in experts.layer.projections)
-        for number in range(SERVED.experts)
-    ]
+
+    def part(number: int, expert: int) -> ops.Part:
+        one = experts.layer.projections[number]
+        return one.trellis[expert], one.suh[expert], one.svh[expert]
+
+    parts = [(part(0, expert), part(1, expert), part(2, expert)) for expert in range(SERVED.experts)]
     sizes = {"hidden": SERVED.hidden, "intermediate": SERVED.intermediate, "topk": SERVED.topk}
     space = ops.workspace(library, device, experts=SERVED.experts, **sizes)
     handle = ops.add_layer(ops.Layer(library, parts, experts.book, space))
