@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 struct dim3 {
@@ -88,7 +89,8 @@ asm(".text\n.local carve_machine_switch\ncarve_machine_switch:\n"
 
 struct Pending {  // asynchronous work that may happen any time
   std::function<void()> work;
-  bool late;  // not before nobody can go on without
+  uint32_t barrier;  // that counts it
+  bool late;         // not before nobody can go on without; all that one phase of a barrier counts, or nothing
 };
 
 struct Machine {
@@ -96,14 +98,19 @@ struct Machine {
   void* scheduler = nullptr;
   std::function<void()> body;
   unsigned grid = 1, threads = 1;
+  uint32_t seed = 1;
   std::mt19937 random{1};
   std::vector<Pending> pending;
   uint64_t events = 0;                         // whatever may let somebody go on
   std::vector<uint8_t*> stacks;
+  std::string failure;  // of the launch under way or the last one
 
   Block& block() { return *current->warp->block; }
 
-  void later(std::function<void()> work) { pending.push_back({std::move(work), random() % 8 == 0}); }
+  void later(std::function<void()> work, uint32_t barrier, uint32_t phase) {
+    const uint32_t drawn = (barrier / 8 * 2654435761u ^ (phase + 1) * 40503u ^ seed * 2246822519u) * 3266489917u >> 29;
+    pending.push_back({std::move(work), barrier, drawn < 2});
+  }
 };
 
 inline Machine& the() {
@@ -111,13 +118,16 @@ inline Machine& the() {
   return machine;
 }
 
-[[noreturn]] inline void fault(const char* what) {
+// Ends the launch; the runtime reports the words. A fiber that faults never goes on.
+inline void fault(const char* what) {
   Machine& machine = the();
+  char words[200];
   if (machine.current)
-    fprintf(stderr, "emulated kernel: %s (block %u, thread %d)\n", what, machine.block().number, machine.current->thread);
+    snprintf(words, sizeof words, "%s (block %u, thread %d)", what, machine.block().number, machine.current->thread);
   else
-    fprintf(stderr, "emulated kernel: %s\n", what);
-  abort();
+    snprintf(words, sizeof words, "%s", what);
+  if (machine.failure.empty()) machine.failure = words;
+  while (machine.current) carve_machine_switch(&machine.current->stack_pointer, machine.scheduler);
 }
 
 inline void check(bool holds, const char* what) {
@@ -202,7 +212,7 @@ inline void run_blocks(std::vector<std::unique_ptr<Block>>& blocks) {
     for (Fiber& fiber : block->fibers) {
       if (stack == machine.stacks.size()) {
         void* memory = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) fault("no memory for stacks");
+        if (memory == MAP_FAILED) return fault("no memory for stacks");
         machine.stacks.push_back(static_cast<uint8_t*>(memory));
       }
       fiber.stack = machine.stacks[stack++];
@@ -225,34 +235,43 @@ inline void run_blocks(std::vector<std::unique_ptr<Block>>& blocks) {
           if (lanes[lane].done) continue;
           machine.current = &lanes[lane];
           carve_machine_switch(&machine.scheduler, lanes[lane].stack_pointer);
+          if (!machine.failure.empty()) {
+            machine.current = nullptr;
+            return;
+          }
           if (lanes[lane].done) fibers--;
         }
       } while (warp->generation != seen);
     }
     machine.current = nullptr;
-    // Asynchronous work: some of it now, in any order; what is late only where nobody can go on and nothing else is left.
+    // Asynchronous work: some of it now, in any order; what is late only where nobody can go on and nothing
+    // else is left, for one barrier.
     const bool stuck = machine.events == before;
     const bool only_late = std::all_of(machine.pending.begin(), machine.pending.end(), [](const Pending& one) { return one.late; });
+    const uint32_t chosen = stuck && only_late && !machine.pending.empty() ? machine.pending[machine.random() % machine.pending.size()].barrier : 0;
     std::vector<Pending> rest, now;
     for (auto& one : machine.pending) {
-      const bool happens = one.late ? stuck && only_late && machine.random() % 2 : stuck || machine.random() % 4 == 0;
+      const bool happens = one.late ? stuck && only_late && one.barrier == chosen : stuck || machine.random() % 4 == 0;
       (happens ? now : rest).push_back(std::move(one));
     }
     machine.pending = std::move(rest);
     std::shuffle(now.begin(), now.end(), machine.random);
     for (auto& one : now) one.work(), machine.events++;
     idle = machine.events == before ? idle + 1 : 0;
-    if (idle > 2000) fault("nobody can go on: the schedule has a deadlock");
+    if (idle > 2000) return fault("nobody can go on: the schedule has a deadlock");
   }
   check(machine.pending.empty(), "a block ended with asynchronous work under way");
 }
 
-inline void launch(std::function<void()> body, unsigned grid, unsigned threads, size_t shared, unsigned cluster_size) {
+// Whether it ended well; else the words are in `failure`.
+inline bool launch(std::function<void()> body, unsigned grid, unsigned threads, size_t shared, unsigned cluster_size) {
   Machine& machine = the();
   const char* seed = getenv("CARVE_EMULATED_SEED");
-  machine.random.seed(seed ? atoi(seed) : 1);
+  machine.seed = seed ? atoi(seed) : 1;
+  machine.random.seed(machine.seed);
   machine.body = std::move(body), machine.grid = grid, machine.threads = threads;
-  check(cluster_size > 0 && grid % cluster_size == 0, "the grid is no whole number of clusters");
+  machine.failure.clear(), machine.pending.clear();
+  check(grid % cluster_size == 0, "the grid is no whole number of clusters");
   check(threads % 32 == 0, "threads are no whole number of warps");
   // Clusters do not wait for each other: one at a time, the last first. Plain blocks may: all at once.
   std::vector<std::vector<unsigned>> rounds;
@@ -286,8 +305,9 @@ inline void launch(std::function<void()> body, unsigned grid, unsigned threads, 
       }
       blocks.push_back(std::move(block));
     }
-    run_blocks(blocks);
+    if (machine.failure.empty()) run_blocks(blocks);
   }
+  return machine.failure.empty();
 }
 
 }  // namespace machine

@@ -116,20 +116,20 @@ inline void store_remote(uint32_t to, float value, uint32_t barrier) {
   float* target = reinterpret_cast<float*>(machine::shared_at(to, 4));
   machine::Barrier* at = &barrier_at(barrier);
   machine::check(to >> machine::rank_bits == barrier >> machine::rank_bits, "data and barrier lie in different blocks");
-  machine::the().later([=] { *target = value, come(at, 4); });
+  machine::the().later([=] { *target = value, come(at, 4); }, barrier, at->phase);
 }
 inline void store_remote_2(uint32_t to, uint2 value, uint32_t barrier) {
   uint2* target = reinterpret_cast<uint2*>(machine::shared_at(to, 8));
   machine::Barrier* at = &barrier_at(barrier);
   machine::check(to >> machine::rank_bits == barrier >> machine::rank_bits, "data and barrier lie in different blocks");
-  machine::the().later([=] { *target = value, come(at, 8); });
+  machine::the().later([=] { *target = value, come(at, 8); }, barrier, at->phase);
 }
 inline void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   machine::check(bytes > 0 && bytes % 16 == 0 && to % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0, "bulk copy not aligned");
   machine::shared_at(to + bytes - 1, 1);
   uint8_t* target = machine::shared_at(to, 16);
   machine::Barrier* at = &barrier_at(barrier);
-  machine::the().later([=] { memcpy(target, from, bytes), come(at, bytes); });
+  machine::the().later([=] { memcpy(target, from, bytes), come(at, bytes); }, barrier, at->phase);
 }
 
 }  // namespace carve
