@@ -29,6 +29,7 @@ from recipe.patch_set import MARKER, PatchSet, drifted, load_set, markers_in, ou
 from runner.digest import sha256_bytes
 from runner.errors import CarveError, InputError, StateError
 from runner.files import write_whole
+from runner.sandbox import Reach, available, confined
 
 STORE = ".carve-patches"
 """Folder of pristine files, beside the packages."""
@@ -42,6 +43,8 @@ for name in json.loads(sys.argv[1]):
 print("\\n" + json.dumps(found))
 """
 _IMPORT_SECONDS = 180
+_PASSED = ("PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "LANG", "VLLM_PLUGINS", "TORCHDYNAMO_DISABLE")
+"""Of the environment, into a sandbox."""
 
 
 def shadow(
@@ -67,7 +70,7 @@ def shadow(
         whole_folder.fresh(partial)
         _build(site, contents, partial)
         if python:
-            import_check(python, partial, patches)
+            import_check(python, partial, patches, site)
         for name, content in (notes or {}).items():
             (partial / name).write_bytes(content)
         whole_folder.publish(partial, destination)
@@ -133,7 +136,7 @@ def apply(site: Path, patches: PatchSet, python: str | None = sys.executable) ->
     if python and patches.modules:
         with tempfile.TemporaryDirectory(prefix="carve-patch-") as folder:
             _build(site, contents, Path(folder))
-            import_check(python, Path(folder), patches)
+            import_check(python, Path(folder), patches, site)
     for file in todo:
         kept = _kept(site, patches, file)
         if not kept.is_file():
@@ -236,10 +239,11 @@ def _compile(contents: dict[str, bytes]) -> None:
                 ) from error
 
 
-def import_check(python: str, first: Path, patches: PatchSet) -> None:
-    """Import every module that a patch names, with ``first`` first on the path; it must bear the markers.
+def import_check(python: str, first: Path, patches: PatchSet, site: Path) -> None:
+    """Import every module that a patch names, with ``first`` before ``site`` on the path; it must bear the markers.
 
-    Raises InputError with the interpreter's last words.
+    A patch is somebody's code, so it runs where it reaches nothing else, where there is a sandbox. Raises InputError
+    with the interpreter's last words.
     """
     if not patches.modules:
         return
@@ -247,6 +251,10 @@ def import_check(python: str, first: Path, patches: PatchSet) -> None:
     path = os.pathsep.join([str(first), os.environ.get("PYTHONPATH", "")])
     # Bytecode bears times: without it two shadows of the same patches are the same to the byte.
     environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    if available().tool != "none":
+        own = (Path(python).parent,) if Path(python).is_absolute() else ()
+        command = confined(command, Reach(reads=(first, site, *own), temporary=False), first)
+        environment = {name: environment[name] for name in _PASSED if name in environment} | {"HOME": "/tmp"}
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False

@@ -86,6 +86,7 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
         return sound
     return (
         *sound,
+        *_seat(order, manifest),
         *_target(order.target, manifest),
         *_kind(order, manifest),
         *_gates(order, manifest),
@@ -151,6 +152,12 @@ def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:
             ("intent", "expected_gain", "high"),
             f"a gain of {gain.high} lies inside the margin {primary.margin} (natural-log ratio): it cannot be decided",
         )
+
+
+def _seat(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
+    if manifest.adapter == "none" and not isinstance(order, SurveyOrder):
+        message = f"seat {manifest.name} has no engine and no pack: a survey stands there, a {order.kind} order cannot"
+        yield Fault(("target", "seat"), message)
 
 
 def _kind(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from runner import ledger
+from runner.attest.trust import load_trust
+from runner.checks.citations import find_order
 from runner.checks.judgement import planned_gates
-from runner.errors import SeatError
-from runner.model.order import WorkOrder
+from runner.craft.candidate import files_of
+from runner.errors import SeatError, StateError
+from runner.model.order import WorkOrder, load_order
+from runner.model.report import ReportPredicate
 from runner.model.seat import SeatManifest
+from runner.model.verdict import Status
 from runner.steps.seats import has_adapter
 
 UNKNOWN = "unknown"
+TAKEN = ("kernels/cpu/", "kernels/cuda/", "recipe/patches/")
+"""What a run takes from a frozen candidate. The plugin that dispatches is always the checkout's own."""
 
 
 def missing(order: WorkOrder, manifest: SeatManifest) -> tuple[str, ...]:
@@ -21,6 +31,11 @@ def missing(order: WorkOrder, manifest: SeatManifest) -> tuple[str, ...]:
     target = getattr(order, "target", None)
     found += [f"pin {name} is unknown" for name, pin in (target.pins if target else {}).items() if pin == UNKNOWN]
     found += [f"gate {request.name} is planned, not written: {request.planned}" for request in planned_gates(order)]
+    found += [
+        f"{glob} is taken from no candidate yet: a change of it is judged once it stands in the checkout"
+        for glob in files_of(order)
+        if not glob.startswith(TAKEN)
+    ]
     for request in order.gates:
         lacking = [need for need in (request.measure.needs if request.measure else ()) if need in manifest.lacks]
         if request.planned is None and lacking:
@@ -39,4 +54,30 @@ def require_ready(order: WorkOrder, manifest: SeatManifest) -> None:
         )
 
 
-__all__ = ["missing", "require_ready"]
+def require_finished(order: WorkOrder, workspace: Path) -> None:
+    """Raises StateError (exit code 2) naming every order that ``scope.only_after`` waits for.
+
+    An order is finished by a verified report that passes, or by the decision that was recorded when it was carried out
+    by hand.
+    """
+    waits_for = order.scope.only_after if order.scope else ()
+    if not waits_for:
+        return
+    reports = ledger.load(workspace, load_trust(workspace)).of(ReportPredicate)
+    passed = {report.order.name for _, report in reports if report.verdict is Status.PASS}
+    if open_still := [name for name in waits_for if name not in passed and not _by_hand(name)]:
+        raise StateError(
+            "another order has to be finished first",
+            where=f"{order.id}: scope.only_after",
+            expected="a verified report that passes, of each",
+            found=f"none of {', '.join(open_still)}",
+        )
+
+
+def _by_hand(name: str) -> bool:
+    path = find_order(name)
+    result = load_order(path).order.result if path else None
+    return result is not None and result.decision is not None
+
+
+__all__ = ["missing", "require_finished", "require_ready"]

@@ -14,6 +14,7 @@ from runner.model.adoption import Observation
 from runner.model.boot import BootRecord
 from runner.model.plan import PlannedBoot
 from runner.paths import source_root
+from runner.seat_lock import occupied
 from runner.steps.build import build_libraries, engine_subjects, pack_subjects, subjects_of
 from runner.steps.seal import runner_key
 from runner.steps.seats import load_manifest, seat_of
@@ -21,11 +22,14 @@ from serve.seat import Boot, BootRequest
 
 
 @contextmanager
-def standing(name: str) -> Iterator[Boot]:
-    """The incumbent of seat ``name``, until the block ends. Raises InputError, SeatError."""
+def standing(name: str, *, sandboxed: bool = False) -> Iterator[Boot]:
+    """The incumbent of seat ``name``, until the block ends. Raises InputError, SeatError, StateError for one in use.
+
+    Without a sandbox people can talk to it from wherever they are; with one it starts as it does in a run.
+    """
     manifest = load_manifest(name)
     planned = PlannedBoot(id="standing", role="incumbent-only", libraries=(), strict=1, seconds=manifest.boot_seconds)
-    with tempfile.TemporaryDirectory(prefix="carve-standing-") as folder:
+    with occupied(name, "a standing seat"), tempfile.TemporaryDirectory(prefix="carve-standing-") as folder:
         boot = seat_of(manifest, planned).boot(
             BootRequest(
                 planned=planned,
@@ -35,7 +39,7 @@ def standing(name: str) -> Iterator[Boot]:
                 variant="incumbent",
                 allowed_declines=(),
                 folder=Path(folder),
-                sandboxed=False,  # people talk to it, from wherever they are
+                sandboxed=sandboxed,
             )
         )
         try:

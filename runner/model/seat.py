@@ -16,9 +16,9 @@ class Noise(Record):
     source: str
     """Of the A/A half width: ``assumed``, or the run of the ``gate`` order that measured it with six pairs or more."""
     boot_to_boot: DecimalText
-    """Spread of the incumbent's rate between boots."""
+    """How far the incumbent alone may be ahead of itself in shared boots: three standard deviations."""
     boot_to_boot_source: str = "assumed"
-    """``assumed``, or the run of the ``gate`` order that measured it over four boots or more."""
+    """``assumed``, or the runs that measured it over four boots or more, as ``runner seat noise`` names them."""
 
 
 class MachineLimits(Record):

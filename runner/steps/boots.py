@@ -164,14 +164,20 @@ def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> No
         disturbed = [window.id for window in block if _is_timed(window) and _was_disturbed(run, window)]
         if not disturbed:
             return
+        hopeless = _too_busy(run)
         for name in disturbed:
             run.journal.write("block-disturbed", window=name)
-        timed = sum(_is_timed(window) for window in run.plan.windows)
-        if len(run.journal.of("block-disturbed")) > timed / DISTURBED_SHARE:
-            run.progress.note("too many disturbed blocks: this machine is too busy to measure on")
+        if _too_busy(run):
+            if not hopeless:
+                run.progress.note("too many disturbed blocks: this machine is too busy to measure on")
             return
         run.progress.note(f"disturbed, measured again: {', '.join(disturbed)}")
         set_aside(run, block, "disturbed")
+
+
+def _too_busy(run: Run) -> bool:
+    timed = sum(_is_timed(window) for window in run.plan.windows)
+    return len(run.journal.of("block-disturbed")) > timed / DISTURBED_SHARE
 
 
 def _is_timed(window: PlannedWindow) -> bool:

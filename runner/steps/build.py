@@ -12,7 +12,7 @@ from carve_kernels.registry import sources_folder
 
 from recipe.pack import read_pack
 from runner.brief.render import brief_of
-from runner.craft.candidate import laid_over, taken, toy
+from runner.craft.candidate import files_of, laid_over, refusable, taken, toy
 from runner.craft.candidate import subjects as candidate_subjects
 from runner.digest import sha256_bytes, sha256_file
 from runner.graders import tree_subjects
@@ -31,11 +31,15 @@ CPU_SOURCES = "kernels/cpu/"
 
 
 def build(run: Run) -> Run:
-    """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words."""
+    """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words.
+
+    A frozen candidate that does not compile is refused for good: a CandidateError, and the next brief says why.
+    """
     if isinstance(run.order.order, SurveyOrder):
         return replace(run, built=replace(run.built, subjects=subjects_of({})))
     adapter = run.manifest.adapter
-    frozen = candidate_libraries(run, adapter)
+    with refusable(run.folder, run.journal):
+        frozen = candidate_libraries(run, adapter)
     others = tuple(name for name in wanted(run.order.order, adapter) if name not in frozen)
     built = frozen | build_libraries(others, adapter, brought(run.order.order))
     subjects = subjects_of(built) | engine_subjects(run.manifest) | brief_subject(run) | candidate_subjects(run.folder)
@@ -107,8 +111,8 @@ def engine_subjects(manifest: SeatManifest) -> dict[str, str]:
 
 
 def brief_subject(run: Run) -> dict[str, str]:
-    """Digest of the brief that the order's craftsperson was given; a ``gate`` order has none."""
-    if not isinstance(run.order.order, KernelOrder):
+    """Digest of the brief that the order's craftsperson was given; an order for nobody has none."""
+    if not isinstance(run.order.order, KernelOrder) and not files_of(run.order.order):
         return {}
     return {"brief": sha256_bytes(brief_of(run.folder / "order.yaml", run.manifest.name).encode())}
 

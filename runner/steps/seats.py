@@ -11,10 +11,12 @@ from runner.model.plan import PlannedBoot
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
 from runner.sandbox import available
-from runner.yaml_strict import read
+from runner.yaml_strict import Document, read
 from serve.seat import Seat
 
 SEATS = Path("serve/seats")
+LIKE = "like"
+"""Key of a manifest that differs from another one in a few fields; that one stands by itself."""
 _PROCESSOR_DESK = "serve.adapters.desk:DeskSeat"
 _ADAPTERS = {
     "fake": "serve.adapters.fake:FakeSeat",
@@ -31,14 +33,26 @@ def seat_names() -> tuple[str, ...]:
 
 
 def load_manifest(name: str) -> SeatManifest:
-    """The manifest ``serve/seats/<name>.yaml``. Raises InputError."""
+    """The manifest ``serve/seats/<name>.yaml``; with ``like: NAME`` the fields that it lacks are that one's.
+
+    Raises InputError.
+    """
+    document = _document(name)
+    value = document.value
+    if isinstance(value, dict) and LIKE in value:
+        value = {**_document(str(value[LIKE])).value, **value}
+        del value[LIKE]
+    manifest: SeatManifest = document.validate(SeatManifest, value=value)
+    if manifest.name != name:
+        raise InputError("a seat's name is its file's", where=document.file, expected=name, found=manifest.name)
+    return manifest
+
+
+def _document(name: str) -> Document:
     path = source_root() / SEATS / f"{name}.yaml"
     if not path.is_file():
         raise InputError("no such seat", where=str(path), expected=", ".join(seat_names()), found=name)
-    manifest: SeatManifest = read(path).validate(SeatManifest)
-    if manifest.name != name:
-        raise InputError("a seat's name is its file's", where=str(path), expected=name, found=manifest.name)
-    return manifest
+    return read(path)
 
 
 def sandbox_of(manifest: SeatManifest, planned: PlannedBoot) -> Sandbox:
