@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from runner import ledger
@@ -12,11 +13,11 @@ from runner.craft.candidate import files_of
 from runner.errors import SeatError, StateError
 from runner.model.order import WorkOrder, load_order
 from runner.model.report import ReportPredicate
-from runner.model.seat import SeatManifest
+from runner.model.scalars import UNKNOWN
+from runner.model.seat import Container, SeatManifest
 from runner.model.verdict import Status
-from runner.steps.seats import has_adapter
+from runner.steps.seats import absent_here, has_adapter
 
-UNKNOWN = "unknown"
 TAKEN = ("kernels/cpu/", "kernels/cuda/", "recipe/patches/")
 """What a run takes from a frozen candidate. The plugin that dispatches is always the checkout's own."""
 
@@ -26,8 +27,10 @@ def missing(order: WorkOrder, manifest: SeatManifest) -> tuple[str, ...]:
     found = []
     if not has_adapter(manifest.adapter):
         found.append(f"seat {manifest.name}: this checkout has no {manifest.adapter} adapter")
-    if manifest.container is not None and manifest.container.digest == UNKNOWN:
-        found.append(f"seat {manifest.name}: digest of image {manifest.container.image} is unknown")
+    if manifest.container is not None:
+        unknown = (*_unknown(manifest.container), *_untuned(manifest, manifest.container))
+        found += [f"seat {manifest.name}: {fault}" for fault in unknown]
+    found += [f"seat {manifest.name}: {fault}" for fault in absent_here(manifest)]
     target = getattr(order, "target", None)
     found += [f"pin {name} is unknown" for name, pin in (target.pins if target else {}).items() if pin == UNKNOWN]
     found += [f"gate {request.name} is planned, not written: {request.planned}" for request in planned_gates(order)]
@@ -41,6 +44,27 @@ def missing(order: WorkOrder, manifest: SeatManifest) -> tuple[str, ...]:
         if request.planned is None and lacking:
             found.append(f"gate {request.name} needs {', '.join(lacking)}, which seat {manifest.name} lacks")
     return tuple(found)
+
+
+def _unknown(container: Container) -> Iterator[str]:
+    """Digests that nobody recorded."""
+    if container.digest == UNKNOWN:
+        yield f"digest of image {container.image} is unknown"
+    for mount in container.mounts:
+        if mount.digest == UNKNOWN:
+            yield f"digest of {mount.host}, mounted on {mount.inside}, is unknown"
+
+
+def _untuned(manifest: SeatManifest, container: Container) -> Iterator[str]:
+    """Rows that graphs capture and the tuner's cache does not hold: tuning inside a capture ends the engine (FL-27)."""
+    sizes, speculative = manifest.arguments.get("cudagraph_capture_sizes"), manifest.arguments.get("speculative_config")
+    drafts = speculative.get("num_speculative_tokens", 0) if isinstance(speculative, dict) else 0
+    if not isinstance(sizes, list) or not isinstance(drafts, int):
+        return
+    captured = {size * (1 + drafts) for size in sizes if isinstance(size, int)}
+    for mount in container.mounts:
+        if mount.tuned is not None and (rows := sorted(captured - set(mount.tuned.rows))):
+            yield f"{mount.host} is not tuned for {', '.join(map(str, rows))} rows, which graphs capture"
 
 
 def require_ready(order: WorkOrder, manifest: SeatManifest) -> None:

@@ -106,6 +106,9 @@ Setting = Annotated[JsonValue, BeforeValidator(_setting)]
 Pin = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,64}$")]
 """A commit or digest, digit for digit as it was written."""
 
+UNKNOWN = "unknown"
+"""Stands for a pin that nobody recorded."""
+
 PinOrUnknown = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{7,64}|unknown)$")]
 """A pin, or ``unknown`` where nobody recorded it: then a plan stays a draft."""
 

@@ -25,7 +25,7 @@ from serve.adapters.fake import toy_record
 from serve.adapters.process import installed_engine
 from serve.witness.build import witness_library
 
-_WITHOUT_PACK = frozenset({"fake", "desk"})
+_WITHOUT_PACK = frozenset({"fake", "desk", "attach"})
 
 CPU_SOURCES = "kernels/cpu/"
 
@@ -43,7 +43,7 @@ def build(run: Run) -> Run:
     others = tuple(name for name in wanted(run.order.order, adapter) if name not in frozen)
     built = frozen | build_libraries(others, adapter, brought(run.order.order))
     subjects = subjects_of(built) | engine_subjects(run.manifest) | brief_subject(run) | candidate_subjects(run.folder)
-    subjects |= pack_subjects(run.manifest) if adapter not in _WITHOUT_PACK else {}
+    subjects |= pack_subjects(run.manifest)
     return replace(run, built=replace(run.built, libraries=built, subjects=subjects))
 
 
@@ -73,6 +73,8 @@ def build_libraries(variants: tuple[str, ...], adapter: str, source: str = "") -
         return {variant: Path(variant) for variant in variants}
     if adapter == "desk":
         return {variant: build_gpu_library(variant) for variant in variants}
+    if adapter == "attach":
+        return {}  # what stands loads nothing of ours
     return {variant: build_library(variant, source=source) for variant in variants}
 
 
@@ -102,8 +104,10 @@ def engine_subjects(manifest: SeatManifest) -> dict[str, str]:
     """Digests of the engine that serves and of the native witness in it. Raises SeatError where it is not installed."""
     if manifest.adapter == "fake":
         return {"engine.record": toy_record()}
-    if manifest.adapter == "desk":
-        return {}  # kernels alone: no engine serves
+    if manifest.adapter in ("desk", "attach"):
+        return {}  # kernels alone, or an engine that nobody here installed
+    if manifest.container is not None:
+        return {"engine.image": manifest.container.digest, "witness.library": sha256_file(witness_library())}
     return {
         "engine.record": installed_engine(manifest.distribution)["record"],
         "witness.library": sha256_file(witness_library()),
@@ -118,6 +122,8 @@ def brief_subject(run: Run) -> dict[str, str]:
 
 
 def pack_subjects(manifest: SeatManifest) -> dict[str, str]:
-    """Digests of the served pack. Raises InputError where it is missing or broken."""
+    """Digests of the served pack, where the seat has one here. Raises InputError where it is missing or broken."""
+    if manifest.adapter in _WITHOUT_PACK:
+        return {}
     pack = read_pack(source_root() / manifest.pack)
     return {"pack.header": pack.header_digest(), "pack.payload": pack.payload_digest()}

@@ -10,7 +10,16 @@ from pathlib import Path
 import yaml
 
 from runner.gates.base import GateInput
-from tests.gates import cases_claims, cases_desk, cases_engine, cases_gpu, cases_product, cases_quality, cases_speed
+from tests.gates import (
+    cases_claims,
+    cases_desk,
+    cases_engine,
+    cases_gpu,
+    cases_product,
+    cases_quality,
+    cases_speed,
+    cases_traces,
+)
 
 FOLDER = Path(__file__).resolve().parent
 CASES = {
@@ -32,6 +41,8 @@ CASES = {
     "speed": cases_speed.speed,
     "needle": cases_quality.needle,
     "kv-window": cases_quality.kv_window,
+    "launches": cases_traces.launches,
+    "rank-skew": cases_traces.rank_skew,
     "finish": cases_quality.finish,
     "sensitivity": cases_product.sensitivity,
     "restore": cases_desk.restore,
