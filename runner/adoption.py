@@ -27,6 +27,8 @@ def waivers_for(ledger: Ledger, report: str) -> list[tuple[Signed, Waiver]]:
 def _label_objections(report: ReportPredicate, adoption: Adoption, ledger: Ledger) -> list[str]:
     found = []
     label, seat = report.seat.label, report.seat.name
+    if label == "none":
+        found.append("no engine answered, so nothing was measured")
     if label == "simulated":
         found.append("it was measured on a simulated seat")
     if label == "attached" and adoption.scope != "descriptive":

@@ -68,8 +68,16 @@ def previous(ledger: Ledger, adoption: str) -> Decided | None:
 
 
 def _pending(ledger: Ledger) -> list[str]:
-    """Reports about which nobody ever decided; a decision taken back leaves its report out."""
-    decided = {adoption.report.digest for _, adoption in ledger.of(Adoption)}
+    """Reports about which nobody has decided, or whose rejection was taken back.
+
+    A revoked adoption takes its lines and brings none, so its report is not here again.
+    """
+    gone = revoked(ledger)
+    decided = {
+        adoption.report.digest
+        for entry, adoption in ledger.of(Adoption)
+        if adoption.result == "ADOPTED" or entry.digest not in gone
+    }
     rows = [
         (
             report.order.name,
