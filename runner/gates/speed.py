@@ -8,6 +8,7 @@ from runner.gates.base import GateInput, GateParameters, Limit
 from runner.gates.blocks import (
     Block,
     Pair,
+    Pairing,
     blocks_of,
     candidate_rates,
     clock_faults,
@@ -41,6 +42,8 @@ class Parameters(GateParameters):
     """The seat's recorded A/A floor; without a record it is taken from the incumbent's two blocks of each quad."""
     boot_to_boot: Limit = "0.05"
     """The seat's spread between boots: how much faster an incumbent-only boot may be (natural-log ratio)."""
+    pairing: Pairing = "block"
+    """Whether the four blocks of a quad share one boot, or have one each; figures of one say nothing of the other."""
     texts: Literal["any", "equal"] = "any"
     """``equal``: both arms must have written the same ids. Where a draft model speculates the text sets the rate, so a
     win on another text is no win."""
@@ -58,7 +61,7 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
     disturbed = _disturbed_share(given)
     if disturbed > DISTURBED_SHARE:
         return invalid(f"{disturbed:.0%} of the blocks were disturbed, at most {DISTURBED_SHARE:.0%}")
-    pairs, faults = pairs_of(blocks, wanted.metric)
+    pairs, faults = pairs_of(blocks, wanted.metric, wanted.pairing)
     if wanted.texts == "equal":
         faults += other_texts(blocks)
     if faults or not pairs:
@@ -141,7 +144,7 @@ def _control(
         return ()  # both arms are the same: an A/A plan has nothing beside it
     shared = [block for block in blocks if not block.candidate]
     if len({block.reading.sample.boot for block in blocks}) < 2:
-        return invalid("block pairing needs at least two shared boots")
+        return invalid("at least two shared boots are needed")
     roles = {boot.id: boot.role for boot in given.planned_boots}
     alone = [rate(one, wanted.metric) for one in readings if roles.get(one.window.boot) == "incumbent-only"]
     if not alone or not all(value > 0 for value in alone):
