@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-_ESCAPED = str.maketrans({"|": "\\|", "<": "&lt;", "`": "'", "\n": " ", "\r": " "})
+_BREAKS = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+"""Control characters and everything that ends a line somewhere."""
+_REORDERING = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)
+"""Bidirectional marks: with them a text shows in another order than it is written in."""
+_ONE_LINE = dict.fromkeys((*_BREAKS, *_REORDERING), " ")
+_ESCAPED = _ONE_LINE | str.maketrans({"|": "\\|", "<": "&lt;", "`": "'"})
+
+
+def one_line(text: str) -> str:
+    """The text on one line, each character where it is read."""
+    return text.translate(_ONE_LINE)
 
 
 def cell(value: object) -> str:
@@ -20,4 +30,4 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]
     return ["| " + " | ".join(headers) + " |", "|" + " --- |" * len(headers), *body, ""]
 
 
-__all__ = ["cell", "table"]
+__all__ = ["cell", "one_line", "table"]
