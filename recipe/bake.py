@@ -20,7 +20,7 @@ from carve_kernels.exl3 import linear, quantise
 from carve_kernels.exl3.codebook import Codebook
 from numpy.typing import NDArray
 
-from recipe import bake_layers, calibration, merge, pack_write, payload, quantiser_exllamav3
+from recipe import bake_layers, calibration, merge, pack_write, payload, quantiser_exllamav3, whole_folder
 from recipe.bake_layers import Coding, Hessians, Layer, Module, Quantiser
 from recipe.bake_modules import Target, resolve
 from recipe.census import layer_of
@@ -122,14 +122,14 @@ def _bake(job: Job, given: Inputs, identity: dict[str, Any]) -> None:
     bake_layers.bake_layers(layers, coding, hessians, job.note)
     entries = {entry.name: entry for layer in layers for entry in read_header(layer.file).entries}
     coded = _planted(given.recipe, entries, job.work)
-    building = pack_write.fresh(pack_write.partial_folder(job.product))
+    building = whole_folder.fresh(whole_folder.partial(job.product))
     merge.merge(given.base, given.plan, coded, building)
     modules = _modules(given, coded, bake_layers.errors_of(layers), hessians)
     provenance = {"identity": identity, "dropped": sorted(given.plan.dropped), "modules": modules}
     pack_write.write_json(building / PROVENANCE, provenance)
     if changed := [file.name for file, mark in marks.items() if payload.identity(file) != mark]:
         raise StateError("the standing pack changed during the bake", found=", ".join(changed))
-    pack_write.publish(building, job.product)
+    whole_folder.publish(building, job.product)
 
 
 def verify(job: Job, product: Product) -> Verified:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,8 +77,10 @@ def digest_of(file: Path, start: int, nbytes: int) -> str:
     return state.hexdigest()
 
 
-def write(path: Path, parts: Sequence[Part], metadata: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """Write ``parts`` in order to ``path`` and return the file's SHA-256 and each part's.
+def write(
+    path: Path, parts: Sequence[Part], metadata: dict[str, str], digested: Collection[str] = ()
+) -> tuple[str, dict[str, str]]:
+    """Write ``parts`` in order to ``path`` and return SHA-256 of the file and of each part named in ``digested``.
 
     The file appears under its name when it is complete and on disk. Raises OSError where it cannot be written.
     """
@@ -89,12 +91,14 @@ def write(path: Path, parts: Sequence[Part], metadata: dict[str, str]) -> tuple[
         whole.update(start)
         put(start)
         for part in parts:
-            state = hashlib.sha256()
+            state = hashlib.sha256() if part.name in digested else None
             for chunk in chunks(part.file, part.start, part.nbytes):
                 whole.update(chunk)
-                state.update(chunk)
+                if state is not None:
+                    state.update(chunk)
                 put(chunk)
-            of_parts[part.name] = state.hexdigest()
+            if state is not None:
+                of_parts[part.name] = state.hexdigest()
 
     appear(path, fill)
     return whole.hexdigest(), of_parts

@@ -24,7 +24,7 @@ from runner.ledger import LEDGER, Ledger
 from runner.model.challenge import Challenge, Tried
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
-from runner.paths import source_root
+from runner.paths import command, source_root
 from runner.sandbox import available
 from runner.steps.state import Progress
 
@@ -43,7 +43,7 @@ def control_of(workspace: Path, seat: str, book: Ledger) -> Path:
             where=seat,
             expected="a report of a kernel order that passes",
             found="none",
-            next_step=f"runner execute {order} --seat {seat}",
+            next_step=command("execute", order, "--seat", seat),
         )
     return workspace / "reports" / passing[-1].order.name / passing[-1].run
 

@@ -16,6 +16,7 @@ from runner.checks.facts import facts
 from runner.checks.fault import Fault
 from runner.checks.floors import floors
 from runner.checks.judgement import judgement
+from runner.checks.traced import traced
 from runner.errors import InputError
 from runner.gates.registry import gate
 from runner.model.order import (
@@ -86,6 +87,7 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
         return sound
     return (
         *sound,
+        *_seat(order, manifest),
         *_target(order.target, manifest),
         *_kind(order, manifest),
         *_gates(order, manifest),
@@ -153,6 +155,12 @@ def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:
         )
 
 
+def _seat(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
+    if manifest.adapter == "none" and not isinstance(order, SurveyOrder):
+        message = f"seat {manifest.name} has no engine and no pack: a survey stands there, a {order.kind} order cannot"
+        yield Fault(("target", "seat"), message)
+
+
 def _kind(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
     """What only this kind of order has to have."""
     if isinstance(order, SurveyOrder):
@@ -190,6 +198,7 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
             continue
         if request.name not in MAKERS:
             yield Fault((*path, "name"), f"no windows are planned for gate {request.name}")
+        yield from traced(path, order, request, manifest)
         if isinstance(order, GateOrder) and request.name in NEEDS_CANDIDATE:
             yield Fault((*path, "name"), f"gate {request.name} needs a candidate, a gate order has none")
         if isinstance(order, RecipeOrder) and request.name in NEEDS_LIBRARY:
@@ -208,9 +217,16 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
 
 
 def _candidate(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
+    if manifest.adapter == "attach" and not isinstance(order, GateOrder):
+        message = f"seat {manifest.name} is a server that somebody else started: only a gate order can look at it"
+        yield Fault(("target", "seat"), message)
     if not isinstance(order, KernelOrder):
         return
     candidate = order.candidate
+    if manifest.container and candidate.strict != manifest.container.strict.gates:
+        strict = manifest.container.strict
+        message = f"seat {manifest.name} is judged with strict {strict.gates}; {strict.production} is for production"
+        yield Fault(("candidate", "strict"), message)
     if candidate.variant == candidate.incumbent:
         yield Fault(("candidate", "variant"), "the candidate is the incumbent")
     if not 1 <= candidate.min_rows <= candidate.max_rows:

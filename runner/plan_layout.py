@@ -11,16 +11,17 @@ from runner.model.order import Candidate, Fact, GateRequest, Primary, Target
 from runner.model.plan import BootRole, Expectation, PlannedBoot, PlannedWindow
 from runner.model.seat import SeatManifest
 
-INCUMBENT_ONLY, CANDIDATE_ONLY, FORCING, ONE_ROW, DESK = (
+INCUMBENT_ONLY, CANDIDATE_ONLY, FORCING, ONE_ROW, TRACED, DESK = (
     "incumbent-only",
     "candidate-only",
     "forcing",
     "one-row",
+    "traced",
     "desk",
 )
 SHARED = ("shared-a", "shared-b")
 KNOCK_OUTS = ("knock-out-decline", "knock-out-zero")
-BOOT_ORDER = (DESK, INCUMBENT_ONLY, *SHARED, CANDIDATE_ONLY, FORCING, ONE_ROW, *KNOCK_OUTS)
+BOOT_ORDER = (DESK, INCUMBENT_ONLY, *SHARED, CANDIDATE_ONLY, FORCING, ONE_ROW, TRACED, *KNOCK_OUTS)
 PAIR_BOOT = "pair-"
 """How the boots of ``pairing: boot`` begin: one for each block of each quad."""
 NO_READBACK = frozenset({DESK, KNOCK_OUTS[0]})
@@ -105,6 +106,8 @@ class Layout:
         elif name == FORCING:
             role, arguments = "forcing", forcing
             libraries = (*libraries, self.watermark) if self.watermarked else libraries
+        elif name == TRACED:
+            role = "traced"
         elif name == ONE_ROW:
             role, libraries, strict, arguments = "one-row", (), 0, ONE_ROW_ARGUMENTS
         elif name == KNOCK_OUTS[0]:
@@ -184,3 +187,39 @@ def amount(request: GateRequest, name: str, default: int) -> int:
     """A whole number of the gate's ``windows`` block (documents, tokens, trials), or its default."""
     value = request.windows.get(name, default)
     return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+@dataclass(frozen=True)
+class Made:
+    """A gate's own windows, and those of others it reads too."""
+
+    own: tuple[PlannedWindow, ...] = ()
+    reads_every_candidate_window: bool = False
+    in_every_boot: str = ""
+    """Instrument of a window that every engine boot of the plan opens first."""
+
+
+def both_arms(
+    layout: Layout,
+    name: str,
+    boot: str,
+    arguments: dict[str, JsonValue],
+    seconds: int,
+    *,
+    instrument: str = "",
+    rows: int = 1,
+) -> tuple[PlannedWindow, ...]:
+    """The same material through the incumbent and, where there is one, the candidate; ``rows`` is what a step holds."""
+    instrument = instrument or f"{name}@1"
+    arguments = arguments | {"material": name}
+    windows = [layout.window(f"{name}-incumbent", boot, instrument, "incumbent", arguments, seconds=seconds)]
+    if layout.compares:
+        candidate = layout.candidate
+        outside = candidate is not None and not candidate.min_rows <= rows <= candidate.max_rows
+        arguments = arguments | {"reference_window": f"{name}-incumbent"}
+        windows.append(
+            layout.window(
+                f"{name}-candidate", boot, instrument, "candidate", arguments, seconds=seconds, control=outside
+            )
+        )
+    return tuple(windows)

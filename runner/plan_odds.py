@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import comb, log
+from math import comb, erfc, log, sqrt
 
 from runner.model.order import GateOrder, RunnableOrder
 from runner.model.plan import Plan, PlannedGate
 from runner.model.seat import SeatManifest
+from runner.noise import SIGMAS
 from runner.plan import primary_of
 from runner.plan_parameters import half_width
 from runner.stats import chances, noninferiority_power, sigma_of_half_width
@@ -61,13 +62,22 @@ def _odds(gate: PlannedGate, plan: Plan, order: RunnableOrder, manifest: SeatMan
     gain = order.intent.expected_gain
     effect = log(float(gain.low)) if gain and gain.unit == "ratio" else 2 * margin
     good, idle = chances(primary.pairs, margin, effect, sigma), chances(primary.pairs, margin, 0.0, sigma)
+    passes = good.faster * (1 - _control_fails(float(manifest.noise.boot_to_boot), effect - margin))
     return Odds(
         gate.name,
-        1 - good.faster,
+        1 - passes,
         idle.faster,
-        good.faster,
+        passes,
         f"gain {effect:+.3f} against margin {margin}, σ of a pair {sigma:.4f} ({source})",
     )
+
+
+def _control_fails(bound: float, room: float) -> float:
+    """How often boots differ, by noise alone, beyond the seat's bound or by more than the gain has over the margin.
+
+    The bound is three standard deviations (:data:`runner.noise.SIGMAS`).
+    """
+    return erfc(SIGMAS * min(1.0, room / bound) / sqrt(2)) / 2 if room > 0 else 1.0
 
 
 def _most(gate: PlannedGate, plan: Plan, name: str) -> int:

@@ -42,6 +42,5 @@ def sealed_parameters(order: RunnableOrder, manifest: SeatManifest, request: Gat
             given["a_a_half_width"] = manifest.noise.a_a_half_width
         if "speculative_config" in manifest.arguments:
             given["texts"] = "equal"
-        if isinstance(order, GateOrder):
-            given["require"] = "not-slower"
+        given |= {"require": "not-slower"} if isinstance(order, GateOrder) else {"alone": "discounted"}
     return given | request.parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
@@ -11,6 +12,7 @@ from runner.check import check
 from runner.checks.judgement import planned_gates
 from runner.draw import commitment
 from runner.errors import InputError
+from runner.launches import launches
 from runner.model.order import RecipeOrder, RunnableOrder, WorkOrder, load_order
 from runner.model.order.text import line_of
 from runner.model.plan import PlannedWindow
@@ -47,6 +49,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         "planned_gates": [request.model_dump(mode="json", exclude_none=True) for request in planned_gates(order)],
         "plan": plan.model_dump(mode="json"),
         "make": work,
+        "launch": launches(plan, order, manifest),
         "digest": plan_digest(plan),
         "seconds": seconds_of(plan),
         "odds": [asdict(one) for one in chances],
@@ -71,6 +74,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     ]
     lines.append(f"a good candidate fails for no reason in {value['false_fail_together']:.2%} of runs")
     lines += _planned_lines(order) + _kill_lines(order)
+    lines += [line for boot, words in value["launch"].items() for line in ("", f"{boot}:", f"  {shlex.join(words)}")]
     if absent:
         lines += ["", "execute would refuse this order now:", *(f"  {line}" for line in absent)]
     return value, "\n".join(lines)

@@ -7,24 +7,43 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from runner import ledger
 from runner.attest.trust import load_trust
 from runner.clock import now
 from runner.model.adoption import Observation
 from runner.model.boot import BootRecord
 from runner.model.plan import PlannedBoot
+from runner.model.seat import SeatManifest
 from runner.paths import source_root
+from runner.seat_lock import occupied
 from runner.steps.build import build_libraries, engine_subjects, pack_subjects, subjects_of
 from runner.steps.seal import runner_key
 from runner.steps.seats import load_manifest, seat_of
+from serve.adapters.docker_readback import canonical, with_unasked
 from serve.seat import Boot, BootRequest
 
 
 @contextmanager
-def standing(name: str) -> Iterator[Boot]:
-    """The incumbent of seat ``name``, until the block ends. Raises InputError, SeatError."""
-    manifest = load_manifest(name)
-    planned = PlannedBoot(id="standing", role="incumbent-only", libraries=(), strict=1, seconds=manifest.boot_seconds)
+def standing(name: str, *, sandboxed: bool = False) -> Iterator[Boot]:
+    """The incumbent of seat ``name``, until the block ends. Raises InputError, SeatError, StateError for one in use.
+
+    Without a sandbox people can talk to it from wherever they are; with one it starts as it does in a run.
+    """
+    with occupied(name, "a standing seat"), brought_up(load_manifest(name), sandboxed=sandboxed) as boot:
+        yield boot
+
+
+@contextmanager
+def brought_up(manifest: SeatManifest, run: str = "standing", *, sandboxed: bool = False) -> Iterator[Boot]:
+    """The incumbent as it stands in production, until the block ends; for ``run`` where it is one's part.
+
+    Raises InputError, SeatError.
+    """
+    strict = manifest.container.strict.production if manifest.container else 1
+    known = {"id": "standing", "role": "incumbent-only", "libraries": (), "strict": strict}
+    planned = PlannedBoot.model_validate(known | {"seconds": manifest.boot_seconds})
     with tempfile.TemporaryDirectory(prefix="carve-standing-") as folder:
         boot = seat_of(manifest, planned).boot(
             BootRequest(
@@ -35,13 +54,24 @@ def standing(name: str) -> Iterator[Boot]:
                 variant="incumbent",
                 allowed_declines=(),
                 folder=Path(folder),
-                sandboxed=False,  # people talk to it, from wherever they are
+                sandboxed=sandboxed,
+                run=run,
             )
         )
         try:
             yield boot
         finally:
             boot.stop()
+
+
+def standing_state(manifest: SeatManifest, boot: Boot) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+    """(canonical, found) of a docker seat's standing boot: what was asked, mounts, variables, log lines, KV tokens."""
+    assert manifest.container is not None, "a docker seat describes its container"
+    record = boot.record
+    counted = canonical(manifest.container.canonical, boot.logs(), record.kv_tokens)
+    asked, answer = record.requested | counted[0], record.resolved | counted[1]
+    asked = with_unasked(asked, answer)
+    return asked, {name: answer[name] for name in asked if name in answer}
 
 
 def observe(workspace: Path, name: str, boot: BootRecord) -> Path:
@@ -51,7 +81,7 @@ def observe(workspace: Path, name: str, boot: BootRecord) -> Path:
     """
     manifest, key = load_manifest(name), runner_key()
     subjects = subjects_of(build_libraries(("incumbent",), manifest.adapter)) | engine_subjects(manifest)
-    subjects |= pack_subjects(manifest) if manifest.adapter != "fake" else {}
+    subjects |= pack_subjects(manifest)
     seen = Observation(
         created_at=now(),
         parents=ledger.load(workspace, load_trust(workspace)).heads(),

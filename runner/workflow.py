@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from runner.steps.boots import boots
 from runner.steps.build import build
 from runner.steps.judge import judge
 from runner.steps.make import make
+from runner.steps.measure import measure
 from runner.steps.preflight import preflight
 from runner.steps.record import record
 from runner.steps.reduce import reduce
@@ -28,7 +28,7 @@ STEPS: tuple[Step, ...] = (
     seal,
     self_test,
     travel,
-    boots,
+    measure,
     restore,
     reduce,
     judge,

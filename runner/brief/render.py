@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from runner.errors import InputError
 from runner.gates.registry import gate
-from runner.model.order import GateRequest, RunnableOrder, SurveyOrder, WorkOrder, load_order
+from runner.model.order import GateRequest, OrderFile, RunnableOrder, SurveyOrder, WorkOrder, load_order
 from runner.model.order.contract import Contract
 from runner.model.order.text import line_of
 from runner.model.seat import SeatManifest
@@ -24,6 +24,10 @@ from runner.plan_parameters import judgement_digest, sealed_parameters
 from runner.steps.seats import load_manifest
 
 LANGUAGES = ("en", "ja")
+_HIDDEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
+"""Control, formatting (of direction too), unassigned and private characters, breaks of lines and paragraphs."""
+_BLANKS = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
+"""Joiners and fillers: letters and marks by category that show nothing."""
 _FOLDER = Path(__file__).parent
 
 
@@ -35,7 +39,12 @@ def brief_of(path: Path, seat: str = "", language: str = "en") -> str:
     order = file.order
     target = None if isinstance(order, SurveyOrder) else getattr(order, "target", None)
     name = seat or (target.seat if target else "")
-    manifest = load_manifest(name) if name else None
+    return render(file, load_manifest(name) if name else None, language)
+
+
+def render(file: OrderFile, manifest: SeatManifest | None, language: str) -> str:
+    """The brief of an order that was read, on a seat or on none."""
+    order = file.order
     return (
         _environment()
         .from_string((_FOLDER / "brief.md.j2").read_text(encoding="utf-8"))
@@ -44,7 +53,7 @@ def brief_of(path: Path, seat: str = "", language: str = "en") -> str:
             digest=file.digest,
             judgement=judgement_digest(order),
             manifest=manifest,
-            target=target,
+            target=None if isinstance(order, SurveyOrder) else getattr(order, "target", None),
             candidate=getattr(order, "candidate", None),
             primary=getattr(order, "primary", None),
             questions=getattr(order, "questions", ()),
@@ -72,16 +81,19 @@ def quoted(text: object) -> str:
 
 
 def _visible(text: str, keep: str = "") -> str:
-    """Control, bidirectional and line-breaking characters written out, so that what is shown is what is there."""
+    """Characters that show nothing, or something else elsewhere, written out: what is shown is what is there."""
     return "".join(
-        one if one in keep or unicodedata.category(one) not in ("Cc", "Cf", "Zl", "Zp") else f"\\u{ord(one):04x}"
-        for one in text.replace("\t", " ")
+        one if one in keep or not _is_hidden(one) else f"\\u{ord(one):04x}" for one in text.replace("\t", " ")
     )
 
 
+def _is_hidden(one: str) -> bool:
+    return unicodedata.category(one) in _HIDDEN or one in _BLANKS
+
+
 def _in_table(text: object) -> str:
-    """A code span that cannot end its cell."""
-    return quoted(text).replace("|", "\\|")
+    """A code span that cannot end its cell, whatever stands before its bars."""
+    return quoted(text).replace("|", "\\u007c")
 
 
 def _pairs(values: Mapping[str, object]) -> list[str]:
@@ -143,4 +155,4 @@ def _contract_lines(contract: Contract) -> list[str]:
     return [*lines, *contract.invariants]
 
 
-__all__ = ["LANGUAGES", "brief_of", "fenced", "quoted"]
+__all__ = ["LANGUAGES", "brief_of", "fenced", "quoted", "render"]

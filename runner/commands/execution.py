@@ -110,6 +110,19 @@ def seat_list(as_json: AsJson = False) -> None:
     answer([one.model_dump(mode="json") for one in found], "\n".join(lines), as_json=as_json)
 
 
+@seat.command("noise")
+def seat_noise(name: SeatName, as_json: AsJson = False) -> None:
+    """What the signed reports of a seat say of its noise: the manifest's block ``noise``."""
+    from runner import ledger
+    from runner.attest.trust import load_trust
+    from runner.noise import seat_noise as measure
+    from runner.paths import workspace
+
+    here = workspace()
+    found = measure(ledger.load(here, load_trust(here)), name)
+    answer(found.model_dump(mode="json"), "\n".join(found.lines), as_json=as_json)
+
+
 @seat.command("up")
 def seat_up(name: SeatName, as_json: AsJson = False) -> None:
     """Boot the incumbent and hold it until interrupted or terminated."""

@@ -70,6 +70,8 @@ def watch(
             time.sleep(WATCH_SECONDS)
             seen = picture(run)
             live.update(_drawn(seen), refresh=True)
+    if not live.console.is_terminal:  # there the last picture ends without a line's end
+        live.console.line()
 
 
 def _drawn(seen: Picture) -> RenderableType:

@@ -12,7 +12,7 @@ from carve_kernels.registry import sources_folder
 
 from recipe.pack import read_pack
 from runner.brief.render import brief_of
-from runner.craft.candidate import laid_over, taken, toy
+from runner.craft.candidate import files_of, laid_over, refusable, taken, toy
 from runner.craft.candidate import subjects as candidate_subjects
 from runner.digest import sha256_bytes, sha256_file
 from runner.graders import tree_subjects
@@ -25,21 +25,25 @@ from serve.adapters.fake import toy_record
 from serve.adapters.process import installed_engine
 from serve.witness.build import witness_library
 
-_WITHOUT_PACK = frozenset({"fake", "desk"})
+_WITHOUT_PACK = frozenset({"fake", "desk", "attach"})
 
 CPU_SOURCES = "kernels/cpu/"
 
 
 def build(run: Run) -> Run:
-    """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words."""
+    """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words.
+
+    A frozen candidate that does not compile is refused for good: a CandidateError, and the next brief says why.
+    """
     if isinstance(run.order.order, SurveyOrder):
         return replace(run, built=replace(run.built, subjects=subjects_of({})))
     adapter = run.manifest.adapter
-    frozen = candidate_libraries(run, adapter)
+    with refusable(run.folder, run.journal):
+        frozen = candidate_libraries(run, adapter)
     others = tuple(name for name in wanted(run.order.order, adapter) if name not in frozen)
     built = frozen | build_libraries(others, adapter, brought(run.order.order))
     subjects = subjects_of(built) | engine_subjects(run.manifest) | brief_subject(run) | candidate_subjects(run.folder)
-    subjects |= pack_subjects(run.manifest) if adapter not in _WITHOUT_PACK else {}
+    subjects |= pack_subjects(run.manifest)
     return replace(run, built=replace(run.built, libraries=built, subjects=subjects))
 
 
@@ -69,6 +73,8 @@ def build_libraries(variants: tuple[str, ...], adapter: str, source: str = "") -
         return {variant: Path(variant) for variant in variants}
     if adapter == "desk":
         return {variant: build_gpu_library(variant) for variant in variants}
+    if adapter == "attach":
+        return {}  # what stands loads nothing of ours
     return {variant: build_library(variant, source=source) for variant in variants}
 
 
@@ -98,8 +104,10 @@ def engine_subjects(manifest: SeatManifest) -> dict[str, str]:
     """Digests of the engine that serves and of the native witness in it. Raises SeatError where it is not installed."""
     if manifest.adapter == "fake":
         return {"engine.record": toy_record()}
-    if manifest.adapter == "desk":
-        return {}  # kernels alone: no engine serves
+    if manifest.adapter in ("desk", "attach"):
+        return {}  # kernels alone, or an engine that nobody here installed
+    if manifest.container is not None:
+        return {"engine.image": manifest.container.digest, "witness.library": sha256_file(witness_library())}
     return {
         "engine.record": installed_engine(manifest.distribution)["record"],
         "witness.library": sha256_file(witness_library()),
@@ -107,13 +115,15 @@ def engine_subjects(manifest: SeatManifest) -> dict[str, str]:
 
 
 def brief_subject(run: Run) -> dict[str, str]:
-    """Digest of the brief that the order's craftsperson was given; a ``gate`` order has none."""
-    if not isinstance(run.order.order, KernelOrder):
+    """Digest of the brief that the order's craftsperson was given; an order for nobody has none."""
+    if not isinstance(run.order.order, KernelOrder) and not files_of(run.order.order):
         return {}
     return {"brief": sha256_bytes(brief_of(run.folder / "order.yaml", run.manifest.name).encode())}
 
 
 def pack_subjects(manifest: SeatManifest) -> dict[str, str]:
-    """Digests of the served pack. Raises InputError where it is missing or broken."""
+    """Digests of the served pack, where the seat has one here. Raises InputError where it is missing or broken."""
+    if manifest.adapter in _WITHOUT_PACK:
+        return {}
     pack = read_pack(source_root() / manifest.pack)
     return {"pack.header": pack.header_digest(), "pack.payload": pack.payload_digest()}

@@ -7,15 +7,18 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import httpx
 
 from runner.errors import SeatError
 from runner.model.boot import BootRecord, RankIdentity
 from runner.model.evidence import RankCounters
-from serve.adapters.supervisor import Supervised
 from serve.connection import client_of, listens
+
+OURS = "dsv4-carve"
+"""This project's own distribution: what it serves is simulated."""
 
 REFUSAL = re.compile(r"carve strict [0-2]: [^'\"\n]*")
 """What the plugin says when strict ends the engine."""
@@ -31,15 +34,33 @@ REQUEST_TIMEOUT = 120.0
 POLL_SECONDS = 0.1
 
 
+class Running(Protocol):
+    """What an engine runs in: a supervised process, a container, or a server of somebody else's."""
+
+    def poll(self) -> int | None:
+        """Exit code once it has ended, else None."""
+        ...
+
+    def text(self) -> str:
+        """Everything it has printed so far."""
+        ...
+
+    def stop(self) -> tuple[str, ...]:
+        """End it; what is left of it, in words. Idempotent."""
+        ...
+
+
 @dataclass
 class BootedEngine:
-    """``serve.seat.Boot`` over a supervised process."""
+    """``serve.seat.Boot`` over something that runs."""
 
     record: BootRecord
     base_url: str
-    process: Supervised
+    process: Running
     started: float
     """Monotonic clock at launch."""
+    traces: Path | None = None
+    """Folder into which the engine's profiler writes; None where the adapter gives it none."""
     http: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
 from pathlib import Path
 from typing import Any
-
-from pydantic import JsonValue
 
 from runner.boots import new_record
 from runner.digest import sha256_file
@@ -18,14 +15,13 @@ from runner.model.boot import Label, Sandbox
 from runner.model.product import PROVENANCE
 from runner.paths import cache_home
 from runner.sandbox import TEMPORARY, Reach, available, confined, devices
-from serve.adapters.booted import BootedEngine
-from serve.adapters.supervisor import Supervised, free_port, home_of
+from serve.adapters.booted import OURS, BootedEngine
+from serve.adapters.engine_command import arguments_of, carve_variables, flags, requested
+from serve.adapters.supervisor import Supervised, free_port, home_of, traces_of
 from serve.connection import socket_url
 from serve.install import engine_record, installed_version
 from serve.seat import BootRequest
 from serve.witness.build import witness_library
-
-OURS = "dsv4-carve"
 
 SOCKET = "engine.sock"
 """Where an engine without a network listens, in its temporary folder."""
@@ -69,7 +65,7 @@ class ProcessSeat:
         )
         own = sandbox.network == "own"
         url = socket_url(process.temporary / SOCKET) if own else f"http://127.0.0.1:{port}"
-        boot = BootedEngine(record, url, process, started)
+        boot = BootedEngine(record, url, process, started, traces_of(process.home))
         try:
             boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
             boot.identify(lambda resolved: label_of(resolved, engine), manifest.tensor_parallel)
@@ -94,16 +90,6 @@ def installed_engine(distribution: str) -> dict[str, str]:
     return {"name": name, "version": found, "record": engine_record(name)}
 
 
-def arguments_of(request: BootRequest) -> dict[str, JsonValue]:
-    """The seat's engine arguments with the boot's own over them."""
-    return request.manifest.arguments | request.planned.arguments
-
-
-def requested(request: BootRequest) -> dict[str, JsonValue]:
-    """What the live engine's configuration is compared with."""
-    return arguments_of(request) | {"variant": request.variant, "strict": request.planned.strict}
-
-
 def link_pack(request: BootRequest) -> None:
     """A link to the pack in the folder where the engine starts, so that no report names a path of this machine.
 
@@ -119,20 +105,9 @@ def link_pack(request: BootRequest) -> None:
 def argv(request: BootRequest, port: int) -> list[str]:
     """The engine's command line."""
     fixed = {"{pack}": PACK, "{port}": str(port)}
-    command = [fixed.get(word, word) for word in request.manifest.command]
+    traces = str(traces_of(home_of(request.folder.resolve())))
+    command = [fixed.get(word, word).replace("{traces}", traces) for word in request.manifest.command]
     return [sys.executable, "-P", *command, *flags(arguments_of(request))]
-
-
-def flags(arguments: dict[str, JsonValue]) -> list[str]:
-    """Engine arguments as vLLM's options: ``max_model_len: 4096`` is ``--max-model-len 4096``, null leaves one out."""
-    options: list[str] = []
-    for name, value in arguments.items():
-        option = name.replace("_", "-")
-        if isinstance(value, bool):
-            options.append(f"--{option}" if value else f"--no-{option}")
-        elif value is not None:
-            options += [f"--{option}", value if isinstance(value, str) else json.dumps(value)]
-    return options
 
 
 def engine_cache(request: BootRequest, sandbox: Sandbox) -> Path:
@@ -165,17 +140,9 @@ def environment(request: BootRequest, cache: Path) -> dict[str, str]:
     """The manifest's environment (``{cache}`` is the engine's kept cache) and the witness's own variables."""
     tree = {"PYTHONPATH": str(request.tree)} if request.tree else {}
     declared = {name: value.replace("{cache}", str(cache)) for name, value in request.manifest.environment.items()}
-    return (
-        declared
-        | tree
-        | {
-            "CARVE_LIBRARIES": json.dumps({name: str(path) for name, path in request.libraries.items()}),
-            "CARVE_VARIANT": request.variant,
-            "CARVE_STRICT": str(request.planned.strict),
-            "CARVE_ALLOWED_DECLINES": json.dumps(list(request.allowed_declines)),
-            "CARVE_WITNESS_LIBRARY": str(witness_library()),
-        }
-    )
+    libraries = {name: str(path) for name, path in request.libraries.items()}
+    own = carve_variables(request, libraries) | {"CARVE_WITNESS_LIBRARY": str(witness_library())}
+    return declared | tree | own
 
 
 def label_of(resolved: dict[str, Any], engine: dict[str, str]) -> Label:

@@ -47,6 +47,8 @@ class Witness:
         self.experts: list[ExpertsModule] = []
         self.linears: list[LinearModule] = []
         self._payload: dict[str, bytes] = {}
+        self.noted_bytes: dict[str, int] = {}
+        """Size of everything noted while it loaded, by name."""
         self._native = abi.NativeWitness(Path(environment["CARVE_WITNESS_LIBRARY"]))
         self._parallel = host(threads) if threads > 1 else single()
         self._numbers: dict[str, int] = {}
@@ -93,6 +95,7 @@ class Witness:
             state.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
             state.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
         self._payload[name] = state.digest()
+        self.noted_bytes[name] = sum(int(tensor.nbytes) for tensor in tensors)
 
     def weights_digest(self, rest: Mapping[str, torch.Tensor]) -> str:
         """SHA-256 over all noted payload and the parameters in ``rest`` that were not noted (embeddings, norms)."""

@@ -19,6 +19,8 @@ from recipe.patch import tree_digest
 from recipe.patch_set import MARKER
 from runner.digest import sha256_bytes, sha256_file, sha256_package
 from runner.model.boot import RankIdentity
+from serve.witness.environment import read_back
+from serve.witness.held import weights_bytes
 from serve.witness.witness import ArgumentError, current
 
 
@@ -83,6 +85,8 @@ class WitnessExtension:
             "num_speculative_tokens": int(speculative.num_speculative_tokens) if speculative else 0,
             "variant": witness.variant,
             "strict": int(os.environ.get("CARVE_STRICT", "0")),
+            "weights_bytes": weights_bytes(witness, dict(self.model_runner.model.named_parameters())),
+            **read_back(),
         }
 
     def carve_switch(self, variant: str, ranks: list[int] | None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tests.gates import (
     cases_quality,
     cases_speed,
     cases_speed_boots,
+    cases_traces,
 )
 
 FOLDER = Path(__file__).resolve().parent
@@ -41,6 +42,8 @@ CASES = {
     "speed": lambda: [*cases_speed.speed(), *cases_speed_boots.paired()],
     "needle": cases_quality.needle,
     "kv-window": cases_quality.kv_window,
+    "launches": cases_traces.launches,
+    "rank-skew": cases_traces.rank_skew,
     "finish": cases_quality.finish,
     "sensitivity": cases_product.sensitivity,
     "restore": cases_desk.restore,

@@ -109,7 +109,7 @@ def test_the_desk_loads_the_candidate_only_for_a_gate_that_judges_it_there() -> 
 def test_speed_is_sealed_with_the_primary_margin_and_the_seat_noise(fake: Plan) -> None:
     speed = next(gate for gate in fake.gates if gate.name == "speed")
     assert speed.parameters["margin"] == "0.05"
-    assert speed.parameters["boot_to_boot"] == "0.05"
+    assert (speed.parameters["boot_to_boot"], speed.parameters["alone"]) == ("0.05", "discounted")
     assert "a_a_half_width" not in speed.parameters  # the manifest's figure is assumed, not measured
 
 

@@ -37,6 +37,13 @@ VARIANTS = {
         Variant("dense-null-decode", Role.DESK, "cuda/dense.cu", "the same loads, nothing decoded", (_NULL_DECODE,)),
         Variant("dense-brief", Role.DESK, "cuda/dense.cu", "one instantiation", ("CARVE_ONE_INSTANTIATION",)),
         Variant("lna2-brief", Role.DESK, "cuda/lna2.cu", "the tuned instantiations", ("CARVE_TUNED_ONLY",)),
+        Variant(
+            "lna2-paired-cluster16",
+            Role.DESK,
+            "cuda/lna2.cu",
+            "trial: an expert a cluster",
+            (_PAIRED, "CARVE_CLUSTER=16"),
+        ),
         Variant("ceilings", Role.DESK, f"{_DESK}/ceilings.cu", "how fast the card reads, and decodes without reading"),
         Variant("planted", Role.DESK, f"{_DESK}/planted.cu", "kernels with one fault each, for the sanitizer's tools"),
         Variant("lna2-null-decode", Role.DESK, "cuda/lna2.cu", "the same loads, nothing decoded", (_NULL_DECODE,)),

@@ -62,6 +62,7 @@ def test_flags() -> None:
     assert flags({"a_b": True, "c": False, "d": None, "e": 3, "f": "x", "g": {"k": 1}}) == [
         *("--a-b", "--no-c", "--e", "3", "--f", "x", "--g", '{"k": 1}')
     ]
+    assert flags({"sizes": [1, 2], "names": ["a"]}) == ["--sizes", "1", "2", "--names", "a"]
 
 
 def test_environment_carries_the_witness_and_nothing_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
