@@ -11,10 +11,12 @@ from itertools import zip_longest
 from pathlib import Path
 
 from runner.adoption import objections, revoked
+from runner.attest.trust import Trust
 from runner.canon_entry import Decided, open_items, run_link, standing_lines
 from runner.errors import TrustError
 from runner.files import write_whole
-from runner.ledger import Ledger
+from runner.ledger import Ledger, load
+from runner.many import collector_paused
 from runner.markdown import table
 from runner.model.adoption import Adoption, Observation, Reproduction, Waiver
 from runner.model.report import ReportPredicate
@@ -211,6 +213,12 @@ def render(ledger: Ledger) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def generate(workspace: Path, trust: Trust) -> str:
+    """The canon's text from the workspace's files. Raises TrustError as :func:`runner.ledger.load` does."""
+    with collector_paused():
+        return render(load(workspace, trust))
+
+
 def write(workspace: Path, text: str) -> Path:
     """Put the text where it belongs; the path."""
     write_whole(workspace / CANON, text.encode())
@@ -232,4 +240,4 @@ def differs(workspace: Path, text: str) -> str:
     return f"{CANON}:{number}: found {is_!r}, expected {should!r}"
 
 
-__all__ = ["CANON", "differs", "previous", "render", "standing", "write"]
+__all__ = ["CANON", "differs", "generate", "previous", "render", "standing", "write"]

@@ -94,7 +94,7 @@ def write_reports(workspace: Path, runner: PrivateKey, adopter: PrivateKey, coun
 
 def make_canon(workspace: Path) -> str:
     """As ``runner canon`` does."""
-    text = canon.render(ledger.load(workspace, trust_of(workspace)))
+    text = canon.generate(workspace, trust_of(workspace))
     canon.write(workspace, text)
     return f"{len(text)} characters"
 
