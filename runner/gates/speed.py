@@ -25,6 +25,8 @@ from runner.stats import FLOOR_PAIRS, Comparison, Tail, a_a_floor, compare, log_
 NAME = "speed"
 VERSION = 1
 
+_PAIRED: dict[Pairing, str] = {"block": "", "boot": " between boots"}
+"""What a verdict says of its pairing, since those of different pairings are never compared."""
 DISTURBED_SHARE = 0.25
 """More disturbed blocks than this and nothing was measured."""
 
@@ -128,7 +130,8 @@ def _answer(
     figures: tuple[Figure, ...],
 ) -> Decision:
     interval = f"{comparison.interval.low:+.4f} .. {comparison.interval.high:+.4f}"
-    reason = f"{comparison.outcome}: log-ratio {comparison.median:+.4f}, interval {interval}, margin {wanted.margin}"
+    outcome = f"{comparison.outcome}{_PAIRED[wanted.pairing]}"
+    reason = f"{outcome}: log-ratio {comparison.median:+.4f}, interval {interval}, margin {wanted.margin}"
     if equal:
         status = {"SAME": Status.PASS, "UNRESOLVED": Status.UNRESOLVED}.get(comparison.outcome, Status.FAIL)
         return Decision(status, (f"equal arms: {reason}",), figures)

@@ -41,7 +41,7 @@ def paired() -> list[Case]:
         for planned, taken in apart
     ]
     return [
-        ("boot-pairs_pass", one(apart, PAIRED, pairing="boot"), "PASS", "FASTER"),
+        ("boot-pairs_pass", one(apart, PAIRED, pairing="boot"), "PASS", "FASTER between boots: log-ratio"),
         ("boot-pairs-equal_fail", one([*paired_by_boot(quads(1.0)), *lonely], PAIRED, pairing="boot"), "FAIL", "SAME"),
         (
             "boot-pairs-one-slow-boot_fail",
