@@ -32,7 +32,7 @@ from runner.model.order import (
     load_order,
 )
 from runner.model.seat import SeatManifest
-from runner.plan_parameters import sealed_parameters
+from runner.plan_parameters import half_width, sealed_parameters
 from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY, NEEDS_PRODUCT
 from runner.probes import findings
 from runner.stats import supports
@@ -137,15 +137,15 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
         )
     elif primary.pairing == "block" and primary.pairs < _MINIMUM_BLOCK_BOOTS:
         yield Fault(("primary", "pairs"), "block pairing spreads its pairs over two boots")
-    if Decimal(primary.margin) < Decimal(manifest.noise.a_a_half_width):
+    if Decimal(primary.margin) < (noise := half_width(primary, manifest)):
+        whose, source = "A/A half width", manifest.noise.source
+        if primary.pairing == "boot":
+            whose, source = "spread between boots", manifest.noise.boot_to_boot_source
         yield Fault(
             ("primary", "margin"),
-            f"margin {primary.margin} is below the seat's own A/A half width {manifest.noise.a_a_half_width} "
-            f"({manifest.noise.source}): noise alone would decide",
+            f"margin {primary.margin} is below the seat's own {whose} {noise} ({source}): noise alone would decide",
         )
     yield from _power(order, primary)
-    if primary.pairing == "boot":
-        yield Fault(("primary", "pairing"), "pairing by boot is not planned yet: use block")
 
 
 def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:

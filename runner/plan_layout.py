@@ -22,6 +22,8 @@ INCUMBENT_ONLY, CANDIDATE_ONLY, FORCING, ONE_ROW, TRACED, DESK = (
 SHARED = ("shared-a", "shared-b")
 KNOCK_OUTS = ("knock-out-decline", "knock-out-zero")
 BOOT_ORDER = (DESK, INCUMBENT_ONLY, *SHARED, CANDIDATE_ONLY, FORCING, ONE_ROW, TRACED, *KNOCK_OUTS)
+PAIR_BOOT = "pair-"
+"""How the boots of ``pairing: boot`` begin: one for each block of each quad."""
 NO_READBACK = frozenset({DESK, KNOCK_OUTS[0]})
 """Boots without a live engine to read back: the desk, and the one that strict has to refuse."""
 FORCING_ARGUMENTS: dict[str, JsonValue] = {"logits_processors": "serve.witness.force:Force"}
@@ -30,6 +32,14 @@ ONE_ROW_ARGUMENTS: dict[str, JsonValue] = {"max_num_batched_tokens": 1, "max_num
 """Engine arguments with which every step holds one row, so that also a prompt is read row by row."""
 WIDE = 65
 """Stands for every launch of more than 64 rows."""
+
+
+def boot_order(name: str) -> tuple[int, int, int]:
+    """Where a boot stands in the plan; those of a quad follow the shared ones, in order of quad and block."""
+    if name.startswith(PAIR_BOOT):
+        quad, block = name.removeprefix(PAIR_BOOT).split("-")
+        return BOOT_ORDER.index(SHARED[-1]), int(quad), int(block)
+    return BOOT_ORDER.index(name), 0, 0
 
 
 def desk_builds(variant: str) -> tuple[str, ...]:
@@ -82,7 +92,7 @@ class Layout:
         forcing = self._forcing
         arguments: dict[str, JsonValue] = {}
         strict = self.candidate.strict if self.candidate else 0
-        if name in SHARED:
+        if name in SHARED or name.startswith(PAIR_BOOT):
             role = "shared"
         elif name == INCUMBENT_ONLY:
             role, libraries, strict = "incumbent-only", (), 0

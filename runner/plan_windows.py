@@ -15,6 +15,7 @@ from runner.plan_layout import (
     INCUMBENT_ONLY,
     KNOCK_OUTS,
     ONE_ROW,
+    PAIR_BOOT,
     SHARED,
     WIDE,
     Layout,
@@ -44,8 +45,9 @@ def _speed(layout: Layout, request: GateRequest) -> Made:
     seconds = amount(request, "block_seconds", 3)
     windows = []
     for pair in range(pairs):
-        boot = SHARED[pair * len(SHARED) // pairs]
+        shared = SHARED[pair * len(SHARED) // pairs]
         for block in range(QUAD):
+            boot = f"{PAIR_BOOT}{pair + 1}-{block + 1}" if primary and primary.pairing == "boot" else shared
             arguments = common | {"quad": f"q{pair + 1}", "block": block, "material": f"speed-q{pair + 1}"}
             name = f"q{pair + 1}-b{block + 1}"
             windows.append(layout.window(name, boot, "speed@1", "drawn", arguments, seconds=seconds))

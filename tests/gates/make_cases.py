@@ -18,6 +18,7 @@ from tests.gates import (
     cases_product,
     cases_quality,
     cases_speed,
+    cases_speed_boots,
     cases_traces,
 )
 
@@ -38,7 +39,7 @@ CASES = {
     "kld": cases_quality.kld,
     "ppl-prefill": cases_quality.ppl_prefill,
     "ppl-decode": cases_quality.ppl_decode,
-    "speed": cases_speed.speed,
+    "speed": lambda: [*cases_speed.speed(), *cases_speed_boots.paired()],
     "needle": cases_quality.needle,
     "kv-window": cases_quality.kv_window,
     "launches": cases_traces.launches,
