@@ -22,7 +22,8 @@ from runner.plan_layout import (
     amount,
     both_arms,
 )
-from runner.plan_traces import launches, rank_skew
+from runner.plan_speculation import acceptance, greedy_band
+from runner.plan_traces import ON_TRACES, launches, rank_skew
 
 QUAD = 4
 """Blocks of one pair."""
@@ -255,6 +256,8 @@ MAKERS: dict[str, Maker] = {
     "needle": _needle,
     "kv-window": _kv_window,
     "finish": _finish,
+    "acceptance": acceptance,
+    "greedy-band": greedy_band,
     "launches": launches,
     "rank-skew": rank_skew,
     "watermark": _watermark,
@@ -266,13 +269,13 @@ MAKERS: dict[str, Maker] = {
 
 ON_A_GPU = frozenset({"kernel-speed", "pressure", "sanitizer"})
 """Gates about a kernel alone on a GPU desk."""
-NEEDS_LIBRARY = frozenset({"engaged", "parity", "watermark", "knock-out", "speed"}) | ON_A_GPU
-"""Gates about a native candidate, which a recipe's product is not; ``speed`` pairs variants inside a boot."""
+NEEDS_LIBRARY = frozenset({"engaged", "parity", "watermark", "knock-out", "speed", *ON_TRACES}) | ON_A_GPU
+"""Gates about a native candidate, which a recipe's product is not; ``speed`` and traces need both arms in a boot."""
 
 NEEDS_PRODUCT = frozenset({"product", "sensitivity"})
 """Gates about what a recipe made."""
 
-NEEDS_CANDIDATE = (NEEDS_LIBRARY - {"speed"}) | NEEDS_PRODUCT | {"kld", "perturbation"}
+NEEDS_CANDIDATE = (NEEDS_LIBRARY - {"speed", *ON_TRACES}) | NEEDS_PRODUCT | {"kld", "perturbation"}
 """Gates that say nothing where there is no candidate."""
 
 ON_THE_DESK = frozenset({"parity", "kernel-speed", "pressure", "sanitizer"})

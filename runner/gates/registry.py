@@ -11,9 +11,11 @@ from pydantic import ValidationError
 from runner.digest import sha256_tree
 from runner.errors import InputError
 from runner.gates import (
+    acceptance,
     claims,
     engaged,
     finish,
+    greedy_band,
     kernel_speed,
     kld,
     knock_out,
@@ -59,6 +61,8 @@ _GATES: tuple[Gate, ...] = (
     kv_window,
     launches,
     rank_skew,
+    acceptance,
+    greedy_band,
     finish,
     sensitivity,
     restore,

@@ -17,6 +17,8 @@ BootRole = Literal[
     "knock-out-decline",
     "knock-out-zero",
     "traced",
+    "speculating",
+    "plain",
     "desk",
 ]
 

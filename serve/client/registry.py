@@ -10,6 +10,7 @@ from serve.client.context import WindowContext
 from serve.client.desk import claims, kernel_speed, pack, parity, pressure, product, sanitizer
 from serve.client.engaged import engaged
 from serve.client.forced import kld, ppl_decode
+from serve.client.greedy import acceptance, greedy_band
 from serve.client.kv import kv_window
 from serve.client.needle import needles
 from serve.client.prompt_logprobs import ppl_prefill
@@ -23,8 +24,10 @@ from serve.client.traces import traced
 Driver = Callable[[WindowContext], Evidence]
 
 _DRIVERS: dict[str, Driver] = {
+    "acceptance": acceptance,
     "engaged": engaged,
     "finish": finish,
+    "greedy-band": greedy_band,
     "kernel-speed": kernel_speed,
     "kld": kld,
     "knock-out-decline": knock_out_decline,

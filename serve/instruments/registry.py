@@ -7,9 +7,11 @@ from pathlib import Path
 from runner.digest import sha256_tree
 from runner.errors import InputError
 from serve.instruments import (
+    acceptance,
     claims,
     engaged,
     finish,
+    greedy_band,
     kernel_speed,
     kld,
     knock_out_decline,
@@ -35,8 +37,10 @@ from serve.instruments import (
 from serve.instruments.base import Instrument
 
 _INSTRUMENTS: tuple[Instrument, ...] = (
+    acceptance,
     engaged,
     finish,
+    greedy_band,
     kernel_speed,
     kld,
     knock_out_decline,

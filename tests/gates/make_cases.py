@@ -17,6 +17,7 @@ from tests.gates import (
     cases_gpu,
     cases_product,
     cases_quality,
+    cases_speculation,
     cases_speed,
     cases_traces,
 )
@@ -41,6 +42,8 @@ CASES = {
     "speed": cases_speed.speed,
     "needle": cases_quality.needle,
     "kv-window": cases_quality.kv_window,
+    "acceptance": cases_speculation.acceptance,
+    "greedy-band": cases_speculation.greedy_band,
     "launches": cases_traces.launches,
     "rank-skew": cases_traces.rank_skew,
     "finish": cases_quality.finish,
