@@ -35,9 +35,9 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
     for identifier, text in material(own, "texts").items():
         exchange, other = mine.get(identifier), theirs.get(identifier)
         answer, answered = (choice(one) if one else None for one in (exchange, other))
-        if exchange is None or answer is None:
+        if answer is None:
             faults.append(f"{identifier}: {error_text(exchange) if exchange else 'never asked'}")
-        elif other is None or answered is None:
+        elif answered is None:
             faults.append(f"{identifier}: the reference has no answer")
         elif text != material(reference, "texts").get(identifier):
             faults.append(f"{identifier}: the reference was asked something else")
@@ -58,8 +58,8 @@ def _compare(identifier: str, language: str, answer: Mapping[str, Any], referenc
     gap = None
     if common < length:
         top = _top(identifier, reference, common)
-        own, other = (top.get(f"{TOKEN_NAME}{row[common]}") for row in (theirs, ids))
-        gap = decimal_text(own - other) if own is not None and other is not None else None
+        other = top.get(f"{TOKEN_NAME}{ids[common]}")
+        gap = decimal_text(max(top.values()) - other) if other is not None else None
     return BandText(id=identifier, language=language, tokens=length, common=common, gap=gap)
 
 
@@ -72,8 +72,8 @@ def _ids(identifier: str, answer: Mapping[str, Any]) -> list[int]:
 
 def _top(identifier: str, answer: Mapping[str, Any], at: int) -> dict[str, float]:
     try:
-        found: dict[str, float] = answer["logprobs"]["top_logprobs"][at]
-        return dict(found)
+        found: dict[str, float] = dict(answer["logprobs"]["top_logprobs"][at])
+        return found
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise EvidenceError(
             "the reference has no top logprobs where the texts part", where=f"{identifier}, token {at}"

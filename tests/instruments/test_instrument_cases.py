@@ -50,7 +50,7 @@ SHARED: dict[ModuleType, tuple[str, ...]] = {
     engagement: ("speed", "ppl-decode"),
     likelihood: ("ppl-prefill", "ppl-decode", "kld", "speed"),
     machine: ("speed",),
-    metrics: ("speed", "ppl-prefill"),
+    metrics: ("speed", "ppl-prefill", "acceptance"),
     shift: ("watermark",),
     streams: ("speed", "finish"),
     traces: ("launches", "rank-skew"),
