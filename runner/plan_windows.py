@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from runner.model.order import GateRequest
 from runner.model.plan import Expectation, PlannedWindow
+from runner.plan_answers import memory, sanity, score, ttft, vision
 from runner.plan_layout import (
     CANDIDATE_ONLY,
     DESK,
@@ -256,6 +257,11 @@ MAKERS: dict[str, Maker] = {
     "needle": _needle,
     "kv-window": _kv_window,
     "finish": _finish,
+    "memory": memory,
+    "ttft": ttft,
+    "sanity": sanity,
+    "score": score,
+    "vision": vision,
     "acceptance": acceptance,
     "greedy-band": greedy_band,
     "launches": launches,

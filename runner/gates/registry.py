@@ -21,6 +21,7 @@ from runner.gates import (
     knock_out,
     kv_window,
     launches,
+    memory,
     needle,
     pack,
     parity,
@@ -33,8 +34,12 @@ from runner.gates import (
     resolved,
     restore,
     sanitizer,
+    sanity,
+    score,
     sensitivity,
     speed,
+    ttft,
+    vision,
     watermark,
 )
 from runner.gates.base import Gate
@@ -58,17 +63,31 @@ _GATES: tuple[Gate, ...] = (
     ppl_decode,
     speed,
     needle,
+    score,
+    ttft,
     kv_window,
+    memory,
     launches,
     rank_skew,
     acceptance,
     greedy_band,
     finish,
+    sanity,
+    vision,
     sensitivity,
     restore,
 )
 
-_SHARED = ("base.py", "blocks.py", "common.py", "engagement.py", "likelihood.py", "shift.py", "../stats.py")
+_SHARED = (
+    "base.py",
+    "blocks.py",
+    "common.py",
+    "engagement.py",
+    "likelihood.py",
+    "paired.py",
+    "shift.py",
+    "../stats.py",
+)
 """Modules behind every gate: a change there changes every digest."""
 
 

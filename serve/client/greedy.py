@@ -15,7 +15,7 @@ def acceptance(context: WindowContext) -> Evidence:
 
     Arguments: ``language``, ``texts``, ``tokens``, ``prompt_tokens``. The end of a text is ignored.
     """
-    return _texts(context, (context.text("language"),), rows=1)
+    return greedy_texts(context, (context.text("language"),), rows=1)
 
 
 def greedy_band(context: WindowContext) -> Evidence:
@@ -25,10 +25,11 @@ def greedy_band(context: WindowContext) -> Evidence:
         "return_token_ids": True,
         "return_tokens_as_token_ids": True,
     }
-    return _texts(context, context.texts("languages", LANGUAGES), rows=context.integer("rows", 1), **told)
+    return greedy_texts(context, context.texts("languages", LANGUAGES), rows=context.integer("rows", 1), **told)
 
 
-def _texts(context: WindowContext, languages: tuple[str, ...], rows: int, **told: Any) -> Evidence:
+def greedy_texts(context: WindowContext, languages: tuple[str, ...], rows: int, **told: Any) -> Evidence:
+    """``texts`` completions of exactly ``tokens`` tokens, ``rows`` at once; ``told`` is what else each asks for."""
     tokens = context.integer("tokens", 64)
     with connect(context) as client:
         prompts = Texts(context, client).documents(
@@ -46,4 +47,4 @@ def _texts(context: WindowContext, languages: tuple[str, ...], rows: int, **told
     return record(context, collect, material={"texts": listed(prompts)})
 
 
-__all__ = ["acceptance", "greedy_band"]
+__all__ = ["acceptance", "greedy_band", "greedy_texts"]

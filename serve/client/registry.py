@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from runner.errors import InputError
 from runner.model.evidence import Evidence
+from serve.client.answers import sanity, score, ttft, vision
 from serve.client.context import WindowContext
 from serve.client.desk import claims, kernel_speed, pack, parity, pressure, product, sanitizer
 from serve.client.engaged import engaged
@@ -46,8 +47,12 @@ _DRIVERS: dict[str, Driver] = {
     "claims": claims,
     "resolved": resolved,
     "sanitizer": sanitizer,
+    "sanity": sanity,
+    "score": score,
     "sensitivity": sensitivity,
     "speed": speed,
+    "ttft": ttft,
+    "vision": vision,
     "watermark": watermark,
 }
 

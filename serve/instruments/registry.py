@@ -18,6 +18,7 @@ from serve.instruments import (
     knock_out_zero,
     kv_window,
     launches,
+    memory,
     needle,
     pack,
     parity,
@@ -30,8 +31,12 @@ from serve.instruments import (
     resolved,
     restore,
     sanitizer,
+    sanity,
+    score,
     sensitivity,
     speed,
+    ttft,
+    vision,
     watermark,
 )
 from serve.instruments.base import Instrument
@@ -47,6 +52,7 @@ _INSTRUMENTS: tuple[Instrument, ...] = (
     knock_out_zero,
     kv_window,
     launches,
+    memory,
     needle,
     pack,
     parity,
@@ -60,8 +66,12 @@ _INSTRUMENTS: tuple[Instrument, ...] = (
     resolved,
     restore,
     sanitizer,
+    sanity,
+    score,
     sensitivity,
     speed,
+    ttft,
+    vision,
     watermark,
 )
 

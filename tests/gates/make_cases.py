@@ -11,6 +11,7 @@ import yaml
 
 from runner.gates.base import GateInput
 from tests.gates import (
+    cases_answers,
     cases_claims,
     cases_desk,
     cases_engine,
@@ -44,6 +45,11 @@ CASES = {
     "kv-window": cases_quality.kv_window,
     "acceptance": cases_speculation.acceptance,
     "greedy-band": cases_speculation.greedy_band,
+    "memory": cases_answers.memory,
+    "ttft": cases_answers.ttft,
+    "sanity": cases_answers.sanity,
+    "score": cases_answers.score,
+    "vision": cases_answers.vision,
     "launches": cases_traces.launches,
     "rank-skew": cases_traces.rank_skew,
     "finish": cases_quality.finish,
