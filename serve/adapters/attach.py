@@ -87,11 +87,8 @@ class AttachSeat:
         asked = {name: value for name, value in arguments_of(request).items() if value is not None}
         record = new_record(request.planned.id, label="attached", pid=os.getpid(), requested=asked)
         boot = AttachedEngine(record, url, Unowned(), started)
-        try:
+        with boot.ended_on_failure():
             boot.record = _read_back(boot, manifest)
-        except BaseException:
-            boot.stop()
-            raise
         return boot
 
 

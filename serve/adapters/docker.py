@@ -20,13 +20,14 @@ from runner.errors import InputError, SeatError
 from runner.model.boot import IN_A_CONTAINER, Label
 from runner.model.scalars import UNKNOWN
 from runner.model.seat import SeatManifest
+from serve.adapters import booted
 from serve.adapters.booted import OURS, BootedEngine
 from serve.adapters.docker_client import Docker, holds
 from serve.adapters.docker_host import image_environment, places_of, require_mounts
 from serve.adapters.docker_launch import Launch, Places, container_of, launch_of
 from serve.adapters.docker_readback import found, wanted
 from serve.adapters.engine_command import requested
-from serve.adapters.supervisor import Supervised, free_port, reserve
+from serve.adapters.supervisor import Supervised, free_port, home_of, reserve, traces_of
 from serve.seat import BootRequest
 from serve.witness.build import witness_library
 
@@ -119,17 +120,15 @@ class DockerSeat:
             sandbox=IN_A_CONTAINER.model_copy(update={"version": docker.version()}),
         )
         boot = BootedEngine(record, f"http://127.0.0.1:{port}", Contained(docker, launch.name, process), started)
-        try:
-            boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
-            boot.identify(lambda resolved: label_of(resolved, manifest.distribution), manifest.tensor_parallel)
+        boot.come_up(manifest, lambda resolved: label_of(resolved, manifest.distribution))
+        with boot.ended_on_failure():
             inspected = docker.container(launch.name)
             if inspected is None:
                 raise SeatError("the container is gone", where=launch.name)
             resolved = boot.record.resolved | found(inspected, launch, image)
-            boot.record = boot.record.model_copy(update={"resolved": resolved})
-        except BaseException:
-            boot.stop()
-            raise
+            # The client's processor time is not the engine's: what the machine's state counts as ours is the container.
+            changes = {"resolved": resolved, "pid": inspected["State"]["Pid"]}
+            boot.record = boot.record.model_copy(update=changes)
         return boot
 
 
@@ -137,11 +136,14 @@ def _launch(request: BootRequest, places: Places, port: int) -> Launch:
     for mount in container_of(request).mounts:
         if mount.writable:
             Path(places.of(mount)).mkdir(parents=True, exist_ok=True)
+    traces = traces_of(home_of(request.folder.resolve()))
+    traces.mkdir(parents=True, exist_ok=True)
     here = replace(
         places,
         witness=str(witness_library().resolve()),
         site=str(_entry_points(request.folder.resolve() / _SITE)),
         tree=str(request.tree.resolve()) if request.tree else "",
+        traces=str(traces),
         port=str(port),
     )
     missing = [f"{name}: {path}" for name, path in request.libraries.items() if not path.is_file()]
@@ -190,12 +192,7 @@ def _engine(manifest: SeatManifest) -> dict[str, str]:
     return {"name": name, "version": version, "image": image}
 
 
-def label_of(resolved: dict[str, Any], expected: str) -> Label:
+def label_of(resolved: dict[str, Any], distribution: str) -> Label:
     """The label of what answered, by the distribution (``name==version``) that the engine says it runs. SeatError."""
-    name = str(resolved.get("distribution", ""))
-    if name == OURS:
-        return "simulated"
-    answered = f"{name}=={resolved.get('distribution_version', '')}"
-    if answered != expected:
-        raise SeatError("another engine answers than the manifest's", expected=expected, found=answered)
-    return "cpu" if resolved.get("device_type") == "cpu" else "real"
+    name, _, version = distribution.partition("==")
+    return booted.label_of(resolved, {"distribution": name, "distribution_version": version})
