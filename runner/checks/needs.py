@@ -1,13 +1,15 @@
-"""What gates need of their seat and order: a profiler and named kernels, speculation."""
+"""What gates need of their seat and order: a profiler and named kernels, speculation, eyes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from runner.checks.fault import Fault
 from runner.model.order import GateOrder, RunnableOrder
 from runner.model.order.judgement import GateRequest
 from runner.model.seat import SeatManifest
+from runner.paths import source_root
 from runner.plan_layout import SPECULATIVE_CONFIG
 from runner.plan_speculation import SPECULATION
 from runner.plan_traces import LAYER_KERNELS, ON_TRACES, has_profiler
@@ -19,8 +21,18 @@ def needs(path: Path, order: RunnableOrder, request: GateRequest, manifest: Seat
     """Faults of one gate."""
     if request.name in ON_TRACES:
         yield from _traced(path, order, request, manifest)
+    if request.name == "vision" and not _sees(manifest):
+        yield Fault((*path, "name"), f"seat {manifest.name} serves {manifest.pack}, which reads text alone")
     if request.name == "acceptance":
         yield from _speculating(path, order, manifest)
+
+
+def _sees(manifest: SeatManifest) -> bool:
+    """Whether the pack may take images: by its configuration, or where it is on another machine nobody can say no."""
+    config = source_root() / manifest.pack / "config.json"
+    if config.is_file():
+        return "vision_config" in json.loads(config.read_bytes())
+    return manifest.adapter == "docker"
 
 
 def _traced(path: Path, order: RunnableOrder, request: GateRequest, manifest: SeatManifest) -> Iterator[Fault]:

@@ -14,7 +14,7 @@ class RankMemory(Record):
     predicted: dict[str, int]
     """Bytes or tokens by name: ``weights_bytes``, ``scratch_bytes``, ``graph_bytes``, ``kv_cache_tokens``."""
     live: dict[str, int]
-    """Of the same names, those that the engine answers for."""
+    """Every size that the engine answers for."""
 
 
 class MemoryMeasure(Record):

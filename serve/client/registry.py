@@ -13,6 +13,7 @@ from serve.client.engaged import engaged
 from serve.client.forced import kld, ppl_decode
 from serve.client.greedy import acceptance, greedy_band
 from serve.client.kv import kv_window
+from serve.client.memory import memory
 from serve.client.needle import needles
 from serve.client.prompt_logprobs import ppl_prefill
 from serve.client.refusal import knock_out_decline
@@ -35,6 +36,7 @@ _DRIVERS: dict[str, Driver] = {
     "knock-out-zero": knock_out_zero,
     "kv-window": kv_window,
     "launches": traced,
+    "memory": memory,
     "needle": needles,
     "pack": pack,
     "parity": parity,

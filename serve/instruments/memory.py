@@ -14,9 +14,12 @@ from serve.instruments.base import sample
 NAME = "memory"
 VERSION = 1
 
+_SIZES = ("_bytes", "_tokens")
+"""How names of sizes end."""
+
 
 def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
-    """The fact ``predicted`` (one mapping of names to whole numbers a rank) and each rank's own answer to ``resolved``.
+    """The fact ``predicted`` (names to numbers, of each rank) and every size in each rank's answer to ``resolved``.
 
     A rank without a prediction, a prediction without a rank, and a name that the engine does not answer for are faults.
     """
@@ -31,10 +34,11 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
     for rank, (wanted, found) in enumerate(zip(predicted, live, strict=False)):
         names, held = _numbers(wanted), _numbers(found)
         faults += [f"rank {rank}: the engine does not say its {name}" for name in sorted(names.keys() - held.keys())]
-        ranks.append(RankMemory(rank=rank, predicted=names, live={name: held[name] for name in names if name in held}))
+        ranks.append(RankMemory(rank=rank, predicted=names, live=held))
     return sample(evidence, MemoryMeasure(ranks=tuple(ranks)), faults)
 
 
 def _numbers(answer: object) -> dict[str, int]:
     pairs = answer.items() if isinstance(answer, dict) else ()
-    return {str(name): value for name, value in pairs if isinstance(value, int) and not isinstance(value, bool)}
+    sizes = {str(name): value for name, value in pairs if str(name).endswith(_SIZES)}
+    return {name: value for name, value in sizes.items() if isinstance(value, int) and not isinstance(value, bool)}

@@ -23,7 +23,7 @@ def memory() -> list[Case]:
 
     return [
         ("two-ranks_pass", one(HELD, HELD), of, None),
-        ("only-the-predicted-names_pass", one(HELD | {"scratch_bytes": 7}, HELD), of, None),
+        ("every-size-is-told_pass", one(HELD | {"scratch_bytes": 7}, HELD), of, None),
         ("a-rank-did-not-answer_fail", one(HELD), of, "2 ranks were predicted, 1 answered"),
         ("a-rank-nobody-predicted_fail", one(HELD, HELD, HELD), of, "2 ranks were predicted, 3 answered"),
         ("a-name-is-not-told_fail", one(HELD, {"weights_bytes": 4096}), of, "rank 1: the engine does not say its kv_"),

@@ -125,3 +125,11 @@ def test_a_perturbation_moves_every_rank(boot: BootedEngine) -> None:
     verdict = judged(boot, "perturbation", [(window, sample)])
     assert verdict.status is Status.PASS, verdict.reasons
     assert len(sample.engagement) == len(boot.record.ranks)
+
+
+def test_every_rank_holds_what_was_predicted(boot: BootedEngine) -> None:
+    window, sample = measured(boot, "memory", "lna2")
+    readings = [(window.model_copy(update={"expects": (), "control": True}), sample)]
+    verdict = judged(boot, "memory", readings, predicted=["kv_cache_tokens"])
+    assert verdict.status is Status.PASS, verdict.reasons
+    assert judged(boot, "memory", readings).status is Status.INVALID, "nobody knows the toy's weights"
