@@ -22,10 +22,10 @@ from runner.model.order import (
 )
 from runner.model.plan import Plan, PlannedGate, PlannedWindow
 from runner.model.seat import SeatManifest
-from runner.plan_layout import BOOT_ORDER, INCUMBENT_ONLY, NO_READBACK, Layout
+from runner.plan_layout import BOOT_ORDER, INCUMBENT_ONLY, NO_READBACK, Layout, Made
 from runner.plan_parameters import sealed_parameters
 from runner.plan_speculation import SPECULATION
-from runner.plan_windows import MAKERS, ON_THE_DESK, Made
+from runner.plan_windows import MAKERS, ON_THE_DESK
 from serve.instruments.registry import instrument, parse
 from serve.instruments.registry import source_digest as instrument_digest
 

@@ -31,7 +31,9 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
     found = [(one, measure) for one, measure in of_kind(readings, AcceptanceMeasure) if _speculates(one)]
     if not found:
         return invalid("no window speculates")
-    lengths = {(reading.window.arm, measure.language): _length(measure) for reading, measure in found}
+    lengths: dict[tuple[str, str], float] = {
+        (reading.window.arm, measure.language): _length(measure) for reading, measure in found
+    }
     languages = {measure.language for _, measure in found}
     if absent := sorted(wanted.least.keys() - languages):
         return invalid(f"no window in {', '.join(absent)}")

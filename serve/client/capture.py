@@ -45,7 +45,7 @@ class Capture:
 
     def ask(self, identifier: str, path: str, **body: Any) -> Exchange:
         """One request that is not streamed, to any of the engine's paths."""
-        exchange = _post(self.client, identifier, path, completion_body(self.context, body))
+        exchange = _post(self.client, identifier, completion_body(self.context, body), path)
         self.exchanges.append(exchange)
         return exchange
 
@@ -131,7 +131,7 @@ def _metrics(client: httpx.Client) -> str:
         time.sleep(_SETTLE_STEP)
 
 
-def _post(client: httpx.Client, identifier: str, path: str, request: dict[str, Any]) -> Exchange:
+def _post(client: httpx.Client, identifier: str, request: dict[str, Any], path: str = COMPLETIONS) -> Exchange:
     sent = time.monotonic_ns()
     try:
         answer = client.post(path, json=request)

@@ -66,7 +66,7 @@ def sanity() -> list[Case]:
 
 def score() -> list[Case]:
     of = window("score")
-    item = {"language": "en", "context": [9], "choices": [[2, 3], [4, 5], [6, 7]], "answer": 1}
+    item: dict[str, Any] = {"language": "en", "context": [9], "choices": [[2, 3], [4, 5], [6, 7]], "answer": 1}
 
     def answer(name: str, *values: float, ids: Any = None) -> Exchange:
         number = int(name[-1])

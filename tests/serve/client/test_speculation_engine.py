@@ -21,7 +21,7 @@ from serve.adapters.booted import BootedEngine
 from serve.client.context import WindowContext
 from serve.client.registry import driver
 from serve.instruments.base import evidence_bytes
-from serve.instruments.registry import instrument
+from serve.instruments.registry import instrument, parse
 from tests.serve.engine_boot import PACK, boot, stop_clean
 
 pytestmark = pytest.mark.engine
@@ -99,7 +99,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Sample
     for one in WINDOWS:
         read = [evidence[one.id]]
         read += [evidence["reference"]] if "reference_window" in one.arguments else []
-        samples[one.id] = instrument(*one.instrument.removesuffix("@1").split("@"), 1).reduce(read, one)
+        samples[one.id] = instrument(*parse(one.instrument)).reduce(read, one)
     return samples, tuple(records)
 
 
