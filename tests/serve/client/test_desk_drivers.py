@@ -39,7 +39,7 @@ class Desk:
 
     answer: Any
     base_url: str = ""
-    traces: None = None
+    traces: Path | None = None
     asked: tuple[str, dict[str, Any]] | None = None
 
     @property
