@@ -11,7 +11,7 @@ from runner.model.order import Candidate, Fact, GateRequest, Primary, Target
 from runner.model.plan import BootRole, Expectation, PlannedBoot, PlannedWindow
 from runner.model.seat import SeatManifest
 
-INCUMBENT_ONLY, CANDIDATE_ONLY, FORCING, ONE_ROW, TRACED, SPECULATING, PLAIN, DESK = (
+INCUMBENT_ONLY, CANDIDATE_ONLY, FORCING, ONE_ROW, TRACED, SPECULATING, PLAIN, EAGER, DESK = (
     "incumbent-only",
     "candidate-only",
     "forcing",
@@ -19,6 +19,7 @@ INCUMBENT_ONLY, CANDIDATE_ONLY, FORCING, ONE_ROW, TRACED, SPECULATING, PLAIN, DE
     "traced",
     "speculating",
     "plain",
+    "eager",
     "desk",
 )
 SPECULATING_PRODUCT = "speculating-product"
@@ -35,6 +36,7 @@ BOOT_ORDER = (
     PLAIN,
     SPECULATING,
     SPECULATING_PRODUCT,
+    EAGER,
     TRACED,
     *KNOCK_OUTS,
 )
@@ -134,6 +136,8 @@ class Layout:
             libraries = (*libraries, self.watermark) if self.watermarked else libraries
         elif name == TRACED:
             role = "traced"
+        elif name == EAGER:
+            role, arguments = "eager", {"enforce_eager": True}
         elif name == PLAIN:
             role, arguments = "plain", {SPECULATIVE_CONFIG: None}
         elif name == SPECULATING:

@@ -1,4 +1,4 @@
-"""What gates need of their seat and order: a profiler and named kernels, speculation, eyes."""
+"""What gates need of their seat and order: a profiler and named kernels, speculation, graphs, eyes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ def needs(path: Path, order: RunnableOrder, request: GateRequest, manifest: Seat
     """Faults of one gate."""
     if request.name in ON_TRACES:
         yield from _traced(path, order, request, manifest)
+    if request.name == "eager-gap" and manifest.arguments.get("enforce_eager"):
+        yield Fault((*path, "name"), f"seat {manifest.name} has no graphs: there is no gap to measure")
     if request.name == "vision" and not _sees(manifest):
         yield Fault((*path, "name"), f"seat {manifest.name} serves {manifest.pack}, which reads text alone")
     if request.name == "acceptance":

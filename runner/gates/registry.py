@@ -13,6 +13,7 @@ from runner.errors import InputError
 from runner.gates import (
     acceptance,
     claims,
+    eager_gap,
     engaged,
     finish,
     greedy_band,
@@ -69,6 +70,7 @@ _GATES: tuple[Gate, ...] = (
     memory,
     launches,
     rank_skew,
+    eager_gap,
     acceptance,
     greedy_band,
     finish,

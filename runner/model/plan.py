@@ -19,6 +19,7 @@ BootRole = Literal[
     "traced",
     "speculating",
     "plain",
+    "eager",
     "desk",
 ]
 

@@ -51,6 +51,7 @@ CASES = {
     "score": cases_answers.score,
     "vision": cases_answers.vision,
     "launches": cases_traces.launches,
+    "eager-gap": cases_traces.eager_gap,
     "rank-skew": cases_traces.rank_skew,
     "finish": cases_quality.finish,
     "sensitivity": cases_product.sensitivity,
