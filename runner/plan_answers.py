@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from runner.model.order import GateRequest
-from runner.plan_layout import CANDIDATE_ONLY, FORCING, SHARED, Layout, Made, amount, both_arms
+from runner.plan_layout import CANDIDATE_ONLY, FORCING, SHARED, WIDE, Layout, Made, amount, both_arms
 
 
 def memory(layout: Layout, request: GateRequest) -> Made:
@@ -28,7 +28,11 @@ def ttft(layout: Layout, request: GateRequest) -> Made:
         arguments = common | {"round": number, "material": f"ttft-{number}"}
         for arm in layout.arms if number % 2 else layout.arms[::-1]:
             name = f"ttft-{number}-{arm}"
-            windows.append(layout.window(name, SHARED[1], "ttft@1", arm, arguments, seconds=seconds))
+            windows.append(
+                layout.window(
+                    name, SHARED[1], "ttft@1", arm, arguments, seconds=seconds, control=not layout.takes(WIDE)
+                )
+            )
     return Made(tuple(windows))
 
 

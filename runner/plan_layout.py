@@ -98,6 +98,10 @@ class Layout:
         """There are two arms that differ."""
         return self.candidate is not None or self.recipe
 
+    def takes(self, rows: int) -> bool:
+        """Whether steps of so many rows enter the candidate; a recipe's product runs them all."""
+        return self.candidate is None or self.candidate.min_rows <= rows <= self.candidate.max_rows
+
     @property
     def incumbent(self) -> str:
         return self.candidate.incumbent if self.candidate else "incumbent"
@@ -263,8 +267,7 @@ def both_arms(
     arguments = arguments | {"material": name}
     windows = [layout.window(f"{name}-incumbent", boot, instrument, "incumbent", arguments, seconds=seconds)]
     if layout.compares:
-        candidate = layout.candidate
-        outside = candidate is not None and not candidate.min_rows <= rows <= candidate.max_rows
+        outside = not layout.takes(rows)
         arguments = arguments | {"reference_window": f"{name}-incumbent"}
         windows.append(
             layout.window(

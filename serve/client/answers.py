@@ -38,8 +38,8 @@ def sanity(context: WindowContext) -> Evidence:
 def score(context: WindowContext) -> Evidence:
     """``items`` contexts of ``prompt_tokens`` tokens, each with ``choices`` continuations of ``tokens`` tokens.
 
-    The right one is what the document goes on with, at a drawn place; the others come from other documents of the
-    language. All are forced, ``rows`` at a time, so that the decode path gives every logprob.
+    The right one is what the document goes on with, at a drawn place; the others are further pieces of the
+    language's drawn text. All are forced, ``rows`` at a time, so that the decode path gives every logprob.
     """
     count, choices = context.integer("items", 24), context.integer("choices", 4)
     length, tokens = context.integer("prompt_tokens", 48), context.integer("tokens", 16)
