@@ -8,6 +8,7 @@ from decimal import Decimal
 from math import log
 from pathlib import Path
 
+from carve_kernels.registry import VARIANTS, Role
 from pydantic import ValidationError
 
 from runner.checks.citations import citations
@@ -39,6 +40,10 @@ from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
 
 _MINIMUM_BLOCK_BOOTS = 2
+QUALITY = frozenset({"parity", "kld", "ppl-prefill", "ppl-decode"})
+"""Gates that see whether the candidate still computes the same."""
+SERVED = QUALITY - {"parity"} | {"needle", "sensitivity"}
+"""Gates that boot what a recipe made beside the standing configuration."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +186,10 @@ def _product(order: RecipeOrder) -> Iterator[Fault]:
         yield Fault(("recipe",), "the order does not say what is to be made")
     if "product" not in {request.name for request in order.gates}:
         yield Fault(("gates",), "gate product is missing: nothing would show what was made and that it was served")
+    if not SERVED.intersection(request.name for request in order.gates if request.planned is None):
+        yield Fault(
+            ("gates",), f"what is made would never be served: one of {', '.join(sorted(SERVED))} has to compare"
+        )
 
 
 def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
@@ -229,6 +238,19 @@ def _candidate(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
         yield Fault(("candidate", "strict"), message)
     if candidate.variant == candidate.incumbent:
         yield Fault(("candidate", "variant"), "the candidate is the incumbent")
+    brings = any(name.startswith("kernels/") for name in candidate.sources)
+    if manifest.adapter == "process" and candidate.variant not in VARIANTS and not brings:
+        message = f"nothing says what {candidate.variant} is built from: name its source below kernels"
+        yield Fault(("candidate", "sources"), message)
+    known = VARIANTS.get(candidate.incumbent)
+    if known and known.role not in (Role.INCUMBENT, Role.CANDIDATE):
+        message = f"{known.name} is wrong on purpose ({known.description}): whatever is compared with it looks good"
+        yield Fault(("candidate", "incumbent"), message)
+    if order.primary and not QUALITY.intersection(request.name for request in order.gates):
+        yield Fault(
+            ("gates",),
+            f"faster alone is worth nothing: one of {', '.join(sorted(QUALITY))} has to judge what comes out",
+        )
     if not 1 <= candidate.min_rows <= candidate.max_rows:
         yield Fault(("candidate", "max_rows"), f"no rows between {candidate.min_rows} and {candidate.max_rows}")
     # On a desk every launch is the runner's own, and its outputs and the library's count are compared with it.

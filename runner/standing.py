@@ -27,7 +27,7 @@ from runner.steps.seal import runner_key
 from runner.steps.seats import load_manifest, seat_of
 from serve.adapters.docker_readback import canonical, with_unasked
 from serve.adapters.docker_standing import standing as container_now
-from serve.seat import Boot, BootRequest
+from serve.seat import STANDING, Boot, BootRequest
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def standing(name: str, *, sandboxed: bool = False) -> Iterator[Boot]:
 
 
 @contextmanager
-def brought_up(manifest: SeatManifest, run: str = "standing", *, sandboxed: bool = False) -> Iterator[Boot]:
+def brought_up(manifest: SeatManifest, run: str = STANDING, *, sandboxed: bool = False) -> Iterator[Boot]:
     """The incumbent as it stands in production, until the block ends; for ``run`` where it is one's part.
 
     Raises InputError, SeatError.

@@ -138,6 +138,7 @@ def test_a_boot_is_read_back_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
         assert not listening(port)
         assert "plugin ready on rank 1" in boot.logs()
         assert boot.stop() is boot.record
+        assert {path.name for path in (tmp_path / "boot").iterdir()} == {"engine.log"}
     verbs = [call[0] for call in daemon.calls if call[0] in ("run", "stop", "rm")]
     assert verbs == ["run", "stop", "rm"]
 

@@ -81,6 +81,14 @@ def test_a_seat_that_only_a_runner_starts(capsys: pytest.CaptureFixture[str]) ->
     assert "nothing stands on this seat without a runner" in capsys.readouterr().err
 
 
+def test_a_seat_that_stands_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seat = manifest(tmp_path)
+    with world_of(tmp_path, monkeypatch) as daemon, standing_seat(tmp_path, seat):
+        with pytest.raises(SeatError, match="stands already"), standing_seat(tmp_path, seat):
+            pass
+        assert [one.inspect["State"]["Running"] for one in daemon.containers.values()] == [True]
+
+
 def test_two_containers_of_one_seat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seat = manifest(tmp_path)
     with world_of(tmp_path, monkeypatch) as daemon, standing_seat(tmp_path, seat):

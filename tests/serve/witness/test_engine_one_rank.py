@@ -11,7 +11,7 @@ import pytest
 from runner.errors import SeatError
 from runner.model.evidence import RankCounters
 from serve.adapters.booted import BootedEngine
-from serve.adapters.process import requested
+from serve.adapters.engine_command import requested
 from tests.serve.engine_boot import LAYERS, VARIANTS, assert_predicted, complete, document, forced, request, worst
 
 pytestmark = pytest.mark.engine
