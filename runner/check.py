@@ -17,7 +17,7 @@ from runner.checks.facts import facts
 from runner.checks.fault import Fault
 from runner.checks.floors import floors
 from runner.checks.judgement import judgement
-from runner.checks.traced import traced
+from runner.checks.needs import needs
 from runner.errors import InputError
 from runner.gates.registry import gate
 from runner.model.order import (
@@ -32,7 +32,7 @@ from runner.model.order import (
     load_order,
 )
 from runner.model.seat import SeatManifest
-from runner.plan_parameters import sealed_parameters
+from runner.plan_parameters import half_width, sealed_parameters
 from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY, NEEDS_PRODUCT
 from runner.probes import findings
 from runner.stats import supports
@@ -137,15 +137,15 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
         )
     elif primary.pairing == "block" and primary.pairs < _MINIMUM_BLOCK_BOOTS:
         yield Fault(("primary", "pairs"), "block pairing spreads its pairs over two boots")
-    if Decimal(primary.margin) < Decimal(manifest.noise.a_a_half_width):
+    if Decimal(primary.margin) < (noise := half_width(primary, manifest)):
+        whose, source = "A/A half width", manifest.noise.source
+        if primary.pairing == "boot":
+            whose, source = "spread between boots", manifest.noise.boot_to_boot_source
         yield Fault(
             ("primary", "margin"),
-            f"margin {primary.margin} is below the seat's own A/A half width {manifest.noise.a_a_half_width} "
-            f"({manifest.noise.source}): noise alone would decide",
+            f"margin {primary.margin} is below the seat's own {whose} {noise} ({source}): noise alone would decide",
         )
     yield from _power(order, primary)
-    if primary.pairing == "boot":
-        yield Fault(("primary", "pairing"), "pairing by boot is not planned yet: use block")
 
 
 def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:
@@ -207,7 +207,7 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
             continue
         if request.name not in MAKERS:
             yield Fault((*path, "name"), f"no windows are planned for gate {request.name}")
-        yield from traced(path, order, request, manifest)
+        yield from needs(path, order, request, manifest)
         if isinstance(order, GateOrder) and request.name in NEEDS_CANDIDATE:
             yield Fault((*path, "name"), f"gate {request.name} needs a candidate, a gate order has none")
         if isinstance(order, RecipeOrder) and request.name in NEEDS_LIBRARY:
