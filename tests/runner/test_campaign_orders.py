@@ -64,8 +64,10 @@ def test_what_is_made_is_planned_beside_what_served_that_day(name: str, capsys: 
     assert (order.target.seat, order.target.pack) == (manifest.name, manifest.pack)
     assert "target" in [addition.field for addition in order.added]
     canonical = load_manifest("ohtani-tp8")
-    assert (manifest.machine, manifest.container) == (canonical.machine, canonical.container)
+    assert (manifest.machine, manifest.environment) == (canonical.machine, canonical.environment)
     assert manifest.pack != canonical.pack
+    assert manifest.container is not None
+    assert manifest.container.canonical.kv_tokens is None, "that of the canonical pack is not that of another one"
     assert run(["plan", str(FOLDER / f"{name}.yaml")]) == 0
     assert "candidate-only" in capsys.readouterr().out
 
