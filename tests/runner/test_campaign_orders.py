@@ -179,6 +179,12 @@ def test_no_probe_contradicts_a_standing_fact(name: str) -> None:
     assert [one for one in findings(order.facts) if one.fact in standing and one.agrees is not True] == []
 
 
+def test_an_input_that_is_still_arriving_keeps_a_plan_a_draft() -> None:
+    assert "input image-files is still arriving: vLLM files that exist only in the image" in missing(
+        order_of("T6"), load_manifest("ohtani-tp8-k2x3")
+    )
+
+
 def test_what_nobody_recorded_stays_unknown() -> None:
     container = load_manifest("ohtani-tp8").container
     assert container is not None
