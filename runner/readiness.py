@@ -32,6 +32,7 @@ def missing(order: WorkOrder, manifest: SeatManifest) -> tuple[str, ...]:
     found += [f"seat {manifest.name}: {fault}" for fault in absent_here(manifest)]
     target = getattr(order, "target", None)
     found += [f"pin {name} is unknown" for name, pin in (target.pins if target else {}).items() if pin == UNKNOWN]
+    found += [f"input {one.name} is still arriving: {one.path}" for one in order.inputs if one.state == "arriving"]
     found += [f"gate {request.name} is planned, not written: {request.planned}" for request in planned_gates(order)]
     found += [
         f"{glob} is taken from no candidate yet: a change of it is judged once it stands in the checkout"

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.clock import now
-from runner.craft.candidate import REFUSED, take
+from runner.craft.candidate import take
+from runner.craft.taken import REFUSED
 from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
 from runner.files import write_whole

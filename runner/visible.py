@@ -17,6 +17,11 @@ def visible(text: str, keep: str = "") -> str:
     return "".join(one if one in keep or not _hidden(one) else _written(one) for one in text.replace("\t", " "))
 
 
+def shortened(text: str, most: int = 2000) -> str:
+    """``text``, but for what is beyond ``most`` characters: the history of nine attempts has to fit into a report."""
+    return text if len(text) <= most else f"{text[:most]} … and {len(text) - most} characters more"
+
+
 def _hidden(one: str) -> bool:
     return unicodedata.category(one) in _HIDDEN or one in _BLANKS
 
@@ -25,4 +30,4 @@ def _written(one: str) -> str:
     return f"\\u{ord(one):04x}"
 
 
-__all__ = ["visible"]
+__all__ = ["shortened", "visible"]

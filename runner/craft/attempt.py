@@ -12,11 +12,11 @@ from pathlib import Path
 from runner.clock import now
 from runner.craft import guard, sandbox
 from runner.craft.bench import REVIEWS, Bench, benches, crafts
+from runner.craft.globs import permitted
 from runner.craft.guard import Watched
-from runner.craft.retry import shortened
 from runner.craft.sandbox import Walls
 from runner.craft.session import Setting, finding, hold
-from runner.craft.store import REGULAR, Change, Store, digests, permitted, tree_digest
+from runner.craft.store import REGULAR, Change, Store, digests, tree_digest
 from runner.digest import sha256_bytes, sha256_file
 from runner.errors import StateError
 from runner.files import write_whole
@@ -24,6 +24,7 @@ from runner.model.attempt import Attempt, Finding, Session
 from runner.model.craftsperson import CraftspersonEntry, Limits
 from runner.sandbox import devices
 from runner.steps.journal import Journal
+from runner.visible import shortened
 
 BRIEF, CLONE, TRANSCRIPT, JOURNAL = "BRIEF.md", "clone", "transcript.log", "journal.jsonl"
 FREE_BYTES = 500 << 20

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.clock import now
-from runner.craft.store import permitted
+from runner.craft.globs import permitted
 from runner.digest import canonical_json
 from runner.errors import StateError
 from runner.files import write_whole

@@ -19,7 +19,7 @@ from runner.craft.attempt import Task, handed_in, waiting, worked
 from runner.craft.bench import CANDIDATE, Bench, benches, take_lease
 from runner.craft.candidate import allowed_files
 from runner.craft.crew import craftsperson
-from runner.craft.retry import shortened, told
+from runner.craft.retry import told
 from runner.craft.store import Store, digests, git
 from runner.digest import canonical_json, sha256_file
 from runner.errors import InputError, StateError
@@ -34,6 +34,7 @@ from runner.paths import command, config_home, state_home
 from runner.readiness import require_finished
 from runner.steps.state import Progress
 from runner.verify import verify
+from runner.visible import shortened
 
 REASONS = 3
 """Of each gate, for the next brief and the history."""

@@ -1,4 +1,4 @@
-"""What no session may change, read before and after it: the checkout, the workspace, keys and other orders' clones.
+"""What no session may change, read before and after it: checkout, workspace, keys, other clones, the runner's Python.
 
 In a sandbox none of it can be reached; without one, and against a sandbox that leaks, this is what names the deed.
 """
@@ -6,7 +6,8 @@ In a sandbox none of it can be reached; without one, and against a sandbox that 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,10 @@ class Reading:
     refs: Listing
     files: Listing
     places: Listing
+    code: Listing
+    """What this process runs from, outside the checkout too."""
+    hooks: Listing
+    """What every Python of this environment runs at its start."""
 
 
 def read(watched: Watched) -> Reading:
@@ -56,6 +61,8 @@ def read(watched: Watched) -> Reading:
         refs={name: value for repository in repositories for name, value in _refs(repository)},
         files=_uncommitted(watched.checkout),
         places={str(path): _stamp(path) for path in _files(watched)},
+        code=_stamps(_code()),
+        hooks=_stamps(_hooks()),
     )
 
 
@@ -83,6 +90,10 @@ def compare(before: Reading, watched: Watched) -> Iterator[Finding]:
     old, new = ({path: at for path, at in part.items() if path not in told} for part in (before.places, places))
     if old != new:
         yield _moved("outside-clone", "written or removed outside the clone", old, new)
+    running = _stamps(Path(path) for path in before.code)  # what was loaded meanwhile is ours
+    if (running, after.hooks) != (before.code, before.hooks):
+        what = "written or removed where the runner itself is run from"
+        yield _moved("outside-clone", what, before.code | before.hooks, running | after.hooks)
 
 
 def _moved(kind: FindingKind, what: str, before: Listing, after: Listing) -> Finding:
@@ -129,6 +140,20 @@ def _files(watched: Watched) -> Iterator[Path]:
             here = Path(place)
             folders[:] = [name for name in folders if name not in OURS and here / name not in watched.own]
             yield from (here / name for name in files if name not in OURS)
+
+
+def _code() -> Iterator[Path]:
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    yield from (Path(file) for file in files if file)
+
+
+def _hooks() -> Iterator[Path]:
+    for folder in {Path(entry) for entry in sys.path if entry}:
+        yield from (*folder.glob("*.pth"), *(folder / f"{name}customize.py" for name in ("site", "user")))
+
+
+def _stamps(paths: Iterable[Path]) -> Listing:
+    return {str(path): _stamp(path) for path in paths}
 
 
 def _stamp(path: Path) -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.craft.bench import CANDIDATE
-from runner.craft.candidate import CandidateError, taken
 from runner.craft.dispatch import Dispatch, dispatch, settled
+from runner.craft.taken import CandidateError, taken
 from runner.errors import SeatError, StateError
 from runner.model.attempt import Attempt
 from runner.model.verdict import Status

@@ -24,11 +24,6 @@ def told(attempts: tuple[Attempt, ...], bound: int) -> str:
     return "\n".join(lines)
 
 
-def shortened(text: str, most: int = 2000) -> str:
-    """``text``, but for what is beyond ``most`` characters: the history of nine attempts has to fit into a report."""
-    return text if len(text) <= most else f"{text[:most]} … and {len(text) - most} characters more"
-
-
 def _standing(attempt: Attempt) -> str:
     if attempt.judged:
         return (
@@ -46,4 +41,4 @@ def _reasons(attempt: Attempt) -> list[str]:
     return [f"{finding.kind}: {finding.detail}" for finding in attempt.findings]
 
 
-__all__ = ["shortened", "told"]
+__all__ = ["told"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from git import Git
 from git.exc import GitCommandError
 
+from runner.craft.globs import permitted
 from runner.digest import sha256_bytes, sha256_json
 from runner.errors import InputError, StateError
 
@@ -58,14 +58,6 @@ class Change:
     path: str
     mode: str
     """File mode in the candidate's tree; ``000000`` for a file that is gone."""
-
-
-def permitted(path: str, patterns: Sequence[str]) -> bool:
-    """Whether one of the globs takes the path; a star stays inside its folder."""
-    parts = path.split("/")
-    return any(
-        len(parts) == len(wanted := pattern.split("/")) and all(map(fnmatchcase, parts, wanted)) for pattern in patterns
-    )
 
 
 @dataclass(frozen=True)
@@ -148,4 +140,4 @@ def tree_digest(files: dict[str, str]) -> str:
     return sha256_json(files)
 
 
-__all__ = ["REGULAR", "Change", "Store", "digests", "git", "permitted", "tree_digest"]
+__all__ = ["REGULAR", "Change", "Store", "digests", "git", "tree_digest"]

@@ -12,8 +12,8 @@ from carve_kernels.registry import sources_folder
 
 from recipe.pack import read_pack
 from runner.brief.render import brief_of
-from runner.craft.candidate import laid_over, refusable, taken, toy
-from runner.craft.candidate import subjects as candidate_subjects
+from runner.craft.taken import laid_over, refusable, taken, toy
+from runner.craft.taken import subjects as candidate_subjects
 from runner.digest import sha256_bytes, sha256_file
 from runner.graders import tree_subjects
 from runner.model.order import KernelOrder, SurveyOrder, WorkOrder, files_of

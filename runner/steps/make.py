@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from recipe.product import Job, Recipe
-from runner.craft.candidate import laid_over, refusable, taken
+from runner.craft.taken import laid_over, refusable, taken
 from runner.digest import canonical_json
 from runner.errors import InputError
 from runner.files import write_whole

@@ -12,7 +12,7 @@ from runner import ledger
 from runner.attest.trust import load_trust
 from runner.clock import now
 from runner.costs import costs
-from runner.craft.candidate import taken
+from runner.craft.taken import taken
 from runner.digest import canonical_json
 from runner.files import write_whole
 from runner.model.run import RunRecord

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from pathlib import Path
+from typing import Any
 
 from runner.errors import InputError, SeatError
 from runner.model.boot import IN_A_CONTAINER, NO_SANDBOX, Sandbox
@@ -16,7 +17,7 @@ from serve.seat import Seat
 
 SEATS = Path("serve/seats")
 LIKE = "like"
-"""Key of a manifest that differs from another one in a few fields; that one stands by itself."""
+"""Key of a manifest that differs from another one in a few fields."""
 _HOST_CHECKS = {"docker": "serve.adapters.docker_host:absent", "attach": "serve.adapters.attach:absent"}
 """By adapter, what tells a machine apart that does not have the seat."""
 _PROCESSOR_DESK = "serve.adapters.desk:DeskSeat"
@@ -42,14 +43,21 @@ def load_manifest(name: str) -> SeatManifest:
     Raises InputError.
     """
     document = _document(name)
-    value = document.value
-    if isinstance(value, dict) and LIKE in value:
-        value = {**_document(str(value[LIKE])).value, **value}
-        del value[LIKE]
-    manifest: SeatManifest = document.validate(SeatManifest, value=value)
+    manifest: SeatManifest = document.validate(SeatManifest, value=_value(name, ()))
     if manifest.name != name:
         raise InputError("a seat's name is its file's", where=document.file, expected=name, found=manifest.name)
     return manifest
+
+
+def _value(name: str, above: tuple[str, ...]) -> Any:
+    """A manifest's data over that of the one it is like."""
+    value = _document(name).value
+    if not isinstance(value, dict) or LIKE not in value:
+        return value
+    if name in above:
+        raise InputError("seats that are like each other", where=", ".join(above), expected="one that stands by itself")
+    base = _value(str(value.pop(LIKE)), (*above, name))
+    return {**base, **value} if isinstance(base, dict) else value
 
 
 def _document(name: str) -> Document:

@@ -64,8 +64,10 @@ def test_what_is_made_is_planned_beside_what_served_that_day(name: str, capsys: 
     assert (order.target.seat, order.target.pack) == (manifest.name, manifest.pack)
     assert "target" in [addition.field for addition in order.added]
     canonical = load_manifest("ohtani-tp8")
-    assert (manifest.machine, manifest.container) == (canonical.machine, canonical.container)
+    assert (manifest.machine, manifest.environment) == (canonical.machine, canonical.environment)
     assert manifest.pack != canonical.pack
+    assert manifest.container is not None
+    assert manifest.container.canonical.kv_tokens is None, "that of the canonical pack is not that of another one"
     assert run(["plan", str(FOLDER / f"{name}.yaml")]) == 0
     assert "candidate-only" in capsys.readouterr().out
 
@@ -175,6 +177,12 @@ def test_no_probe_contradicts_a_standing_fact(name: str) -> None:
     order = order_of(name)
     standing = {fact.id for fact in order.facts if fact.status == "standing"}
     assert [one for one in findings(order.facts) if one.fact in standing and one.agrees is not True] == []
+
+
+def test_an_input_that_is_still_arriving_keeps_a_plan_a_draft() -> None:
+    assert "input image-files is still arriving: vLLM files that exist only in the image" in missing(
+        order_of("T6"), load_manifest("ohtani-tp8-k2x3")
+    )
 
 
 def test_what_nobody_recorded_stays_unknown() -> None:

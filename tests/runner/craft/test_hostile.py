@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -87,3 +89,19 @@ def test_the_finding_names_the_file(kit: Kit) -> None:
     kit.crew("edits_a_gate", limits=ONCE)
     attempt = attempt_of(kit)
     assert attempt.findings[0].detail == "changed runner/gates/speed.py; allowed: kernels/cpu/toy.txt"
+
+
+@pytest.mark.parametrize("name", ["judge.py", "hook.pth"])
+def test_what_the_runner_is_run_from_is_watched(
+    kit: Kit, walls: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A library that this very process has loaded, and a file that every later Python would run at its start."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "judge.py").write_text("LIMIT = 1\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setitem(sys.modules, "judge", importlib.import_module("judge"))
+    kit.crew("writes_outside", folder / name, limits=ONCE)
+    found = {finding.kind: finding.detail for finding in attempt_of(kit).findings}
+    assert str(folder / name) in found["outside-clone" if walls == "none" else "failed"]
+    assert ("outside-clone" in found) == (walls == "none")

@@ -26,7 +26,7 @@ gates:
   - name: parity
   - name: resolved
   - name: engaged
-  - {name: kld, parameters: {bound: 0.001}, windows: {documents: 20, tokens: 12, rows: 8}}
+  - {name: finish, windows: {texts: 3, tokens: 96}}
   - name: restore
 """
 
