@@ -133,7 +133,7 @@ class Daemon:
         environment = dict(entry.partition("=")[::2] for entry in container.inspect["Config"]["Env"])
         port = asked.publish.split(":")[1]
         container.process = subprocess.Popen(
-            _engine(asked.command, port),
+            engine_of(asked.command, port),
             env={"PATH": os.environ["PATH"]} | environment | self.world.reset,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -230,7 +230,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _engine(command: list[str], port: str) -> list[str]:
+def engine_of(command: list[str], port: str) -> list[str]:
     """A fake engine configured by what vLLM would have been told."""
     given: dict[str, Any] = {"weights": "0" * 64}
     words = iter(command)
