@@ -135,7 +135,11 @@ def port_taken(asked: BootRequest) -> str:
 
 def killed_engine(asked: BootRequest) -> str:
     boot = DockerSeat().boot(asked)
-    subprocess.run(["docker", "kill", f"carve-{asked.run}-{asked.planned.id}"], capture_output=True, check=True)
+    subprocess.run(
+        ["docker", "kill", f"carve-{asked.manifest.name}-{asked.run}-{asked.planned.id}"],
+        capture_output=True,
+        check=True,
+    )
     limit = time.monotonic() + 20
     while boot.process.poll() is None and time.monotonic() < limit:
         time.sleep(0.1)
@@ -159,7 +163,7 @@ CASES: tuple[tuple[str, Callable[[BootRequest], str], str], ...] = (
     ("runner killed", killed_runner, "0 running, 1 ended, then stopped and 0 left"),
     ("port taken", port_taken, "address already in use"),
     ("engine killed", killed_engine, "died: the container ended, exit code 137"),
-    ("stands", stands, "carve-standing-standing: 0 of"),
+    ("stands", stands, "carve-fake-tp2-standing-standing: 0 of"),
 )
 
 

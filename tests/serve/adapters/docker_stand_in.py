@@ -126,6 +126,8 @@ class Daemon:
             if one["type"] == "bind" and not Path(one["src"]).exists():
                 message = f'invalid mount config for type "bind": bind source path does not exist: {one["src"]}'
                 return client.fail(f"docker: Error response from daemon: {message}", 125)
+        if asked.name in self.containers:
+            return client.fail(f'docker: Conflict. The container name "/{asked.name}" is already in use', 125)
         container = Container(asked.name, self._inspect(asked, mounts))
         self.containers[asked.name] = container
         if self.world.port_taken:

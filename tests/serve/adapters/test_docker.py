@@ -27,7 +27,7 @@ from runner.model.seat import Container, Machine, Mount, SeatManifest
 from runner.steps.seats import load_manifest, seat_of
 from serve.adapters.booted import BootedEngine
 from serve.adapters.docker import DockerSeat, label_of
-from serve.adapters.docker_launch import LABEL
+from serve.adapters.docker_launch import bears
 from serve.adapters.watchdog import descendants, listening
 from serve.seat import BootRequest
 from tests.serve.adapters.docker_stand_in import IMAGE, Daemon, World, docker
@@ -128,9 +128,7 @@ def test_a_boot_is_read_back_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
         assert kept == ["container.mount./carve/cache", "container.mount./carve/extension.so"], "as the manifest says"
         assert httpx.get(f"{boot.base_url}/health").status_code == 200
         (container,) = daemon.containers.values()
-        assert container.inspect["Config"]["Labels"] == {
-            **{f"{LABEL}.run": "r1", f"{LABEL}.seat": "fake-tp2", f"{LABEL}.boot": "shared-a"}
-        }
+        assert bears(container.inspect, run="r1", seat="fake-tp2", boot="shared-a")
         port = int(boot.base_url.rpartition(":")[2])
         ended = boot.stop()
         assert (ended.ended, ended.leftovers) == ("stopped", ())
@@ -192,7 +190,7 @@ def test_faults_before_readiness_are_named(
 def test_a_container_killed_for_memory_while_it_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with world_of(tmp_path, monkeypatch, World(out_of_memory=True)) as daemon:
         boot = booted(tmp_path)
-        daemon.containers[f"carve-r1-{boot.record.planned}"].end(9)
+        daemon.containers[f"carve-fake-tp2-r1-{boot.record.planned}"].end(9)
         limit = time.monotonic() + 10
         while boot.process.poll() is None and time.monotonic() < limit:
             time.sleep(0.02)
@@ -306,6 +304,16 @@ def test_a_resumed_run_ends_exactly_its_own(tmp_path: Path, monkeypatch: pytest.
         assert daemon.containers == {}
 
 
+def test_a_container_of_the_same_name_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world_of(tmp_path, monkeypatch) as daemon:
+        daemon.add_foreign("carve-fake-tp2-r1-shared-a", ["7777777"])
+        with pytest.raises(SeatError, match="ended at start") as error:
+            booted(tmp_path)
+        assert "is already in use" in error.value.found
+        assert list(daemon.containers) == ["carve-fake-tp2-r1-shared-a"]
+        assert {call[0] for call in daemon.calls} & {"stop", "rm"} == set()
+
+
 def test_where_the_runner_is_killed_its_container_ends_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import sys, time\nfrom pathlib import Path\n"
@@ -326,7 +334,9 @@ def test_where_the_runner_is_killed_its_container_ends_too(tmp_path: Path, monke
         runner.communicate()
         assert container.process is not None
         assert container.process.wait(15) is not None
-        assert list(daemon.containers) == ["carve-killed-shared-a"], "what ended stays until the run is resumed"
+        assert list(daemon.containers) == ["carve-fake-tp2-killed-shared-a"], (
+            "what ended stays until the run is resumed"
+        )
         boot = booted(tmp_path, run="killed")
         assert boot.stop().leftovers == ()
         assert daemon.containers == {}
