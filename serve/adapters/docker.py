@@ -9,6 +9,7 @@ signal on to the container. The ended container stays, so that a resumed run fin
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from dataclasses import dataclass, field, replace
@@ -16,13 +17,15 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from runner.boots import new_record
 from runner.errors import InputError, SeatError
-from runner.model.boot import IN_A_CONTAINER, Label
+from runner.model.boot import IN_A_CONTAINER, BootRecord, Label
 from runner.model.scalars import UNKNOWN
 from runner.model.seat import SeatManifest
 from serve.adapters import booted
-from serve.adapters.booted import OURS, BootedEngine
+from serve.adapters.booted import HEALTH_SECONDS, OURS, POLL_SECONDS, BootedEngine
 from serve.adapters.docker_client import Docker, holds
 from serve.adapters.docker_host import image_environment, places_of, require_mounts
 from serve.adapters.docker_launch import Launch, Places, bears, container_of, launch_of
@@ -32,6 +35,9 @@ from serve.adapters.supervisor import Supervised, free_port, home_of, reserve, t
 from serve.seat import STANDING, BootRequest
 from serve.witness.build import witness_library
 
+DRAIN_SECONDS = 30.0
+"""For requests that are in flight when a container is to end."""
+_IN_FLIGHT = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{.*\})? ([0-9.eE+]+)$", re.MULTILINE)
 _SITE = "site"
 _CLIENT = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
 
@@ -94,10 +100,31 @@ class Contained:
         return f"\nContainerError: {how}, {told}\n" if how else f"\nthe container ended, {told}\n"
 
 
+class ContainedEngine(BootedEngine):
+    """An engine in a container, which people may be talking to when it ends."""
+
+    def stop(self) -> BootRecord:
+        """Let what is in flight finish, then end it. Idempotent."""
+        if self.record.ended == "running" and self.process.poll() is None:
+            self._drain(time.monotonic() + DRAIN_SECONDS)
+        return super().stop()
+
+    def _drain(self, limit: float) -> None:
+        """Wait for the last request, or for ``limit``; an engine that does not say is ended as it is."""
+        while time.monotonic() < limit:
+            try:
+                counts = _IN_FLIGHT.findall(self.http.get("/metrics", timeout=HEALTH_SECONDS).text)
+            except httpx.HTTPError:
+                return
+            if not any(map(float, counts)):
+                return
+            time.sleep(POLL_SECONDS)
+
+
 class DockerSeat:
     """Starts containers on this machine, and ends none but its own."""
 
-    def boot(self, request: BootRequest) -> BootedEngine:
+    def boot(self, request: BootRequest) -> ContainedEngine:
         """Reserve, start, wait for readiness, read back.
 
         What the readback finds goes into the record, where the gate ``resolved`` compares it. Raises SeatError where
@@ -125,7 +152,7 @@ class DockerSeat:
             sandbox=IN_A_CONTAINER.model_copy(update={"version": docker.version()}),
         )
         contained = Contained(docker, launch, process)
-        boot = BootedEngine(record, f"http://127.0.0.1:{port}", contained, started, traces_of(process.home))
+        boot = ContainedEngine(record, f"http://127.0.0.1:{port}", contained, started, traces_of(process.home))
         boot.come_up(manifest, lambda resolved: label_of(resolved, manifest.distribution))
         with boot.ended_on_failure():
             inspected = contained.inspected()

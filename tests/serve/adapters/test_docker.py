@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -139,6 +140,18 @@ def test_a_boot_is_read_back_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
         assert {path.name for path in (tmp_path / "boot").iterdir()} == {"engine.log"}
     verbs = [call[0] for call in daemon.calls if call[0] in ("run", "stop", "rm")]
     assert verbs == ["run", "stop", "rm"]
+
+
+def test_what_is_in_flight_finishes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world_of(tmp_path, monkeypatch), ThreadPoolExecutor(1) as pool:
+        boot = booted(tmp_path)
+        body = {"model": "toy", "prompt": [65], "max_tokens": 200, "ignore_eos": True}
+        asked = pool.submit(httpx.post, f"{boot.base_url}/v1/completions", json=body, timeout=30)
+        while not boot.counters()[0].witness[0].launches > 5:
+            time.sleep(0.01)
+        ended = boot.stop()
+        assert asked.result().json()["usage"]["completion_tokens"] == 200
+    assert (ended.ended, ended.leftovers) == ("stopped", ())
 
 
 def test_the_seat_is_found_by_its_adapter(tmp_path: Path) -> None:
