@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 from runner.digest import sha256_file
 from runner.errors import SeatError
@@ -27,7 +28,6 @@ from runner.model.seat import Container, Mount, SeatManifest
 from runner.sandbox import python_folders
 from runner.standing import canonical_boot
 from runner.steps.seats import load_manifest
-from serve.adapters import docker as adapter
 from serve.adapters.docker import DockerSeat
 from serve.adapters.docker_client import Docker
 from serve.adapters.docker_standing import standing
@@ -125,12 +125,8 @@ def port_taken(asked: BootRequest) -> str:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port, free = int(taken.getsockname()[1]), adapter.free_port
-        adapter.free_port = lambda: port
-        try:
+        with patch("serve.adapters.docker.free_port", return_value=int(taken.getsockname()[1])):
             return refused(asked)
-        finally:
-            adapter.free_port = free
 
 
 def killed_engine(asked: BootRequest) -> str:
