@@ -34,6 +34,8 @@ _CAUSE = re.compile(r"\b\w*(Error|Exception): \S|Segfault")
 
 REQUEST_TIMEOUT = 120.0
 POLL_SECONDS = 0.1
+HEALTH_SECONDS = 5.0
+"""For one answer while an engine starts: on its port somebody else may listen who never answers."""
 
 
 class Running(Protocol):
@@ -165,7 +167,10 @@ class BootedEngine:
             if (code := self.process.poll()) is not None:
                 raise self._ended_or(f"exit code {code}")
             try:
-                if listens(self.base_url) and self.http.get("/health").status_code == httpx.codes.OK:
+                if (
+                    listens(self.base_url)
+                    and self.http.get("/health", timeout=HEALTH_SECONDS).status_code == httpx.codes.OK
+                ):
                     return
             except httpx.TransportError:
                 pass

@@ -9,28 +9,35 @@ signal on to the container. The ended container stays, so that a resumed run fin
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import time
 from dataclasses import dataclass, field, replace
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from runner.boots import new_record
 from runner.errors import InputError, SeatError
-from runner.model.boot import IN_A_CONTAINER, Label
+from runner.model.boot import IN_A_CONTAINER, BootRecord, Label
 from runner.model.scalars import UNKNOWN
 from runner.model.seat import SeatManifest
 from serve.adapters import booted
-from serve.adapters.booted import OURS, BootedEngine
+from serve.adapters.booted import HEALTH_SECONDS, OURS, POLL_SECONDS, BootedEngine
 from serve.adapters.docker_client import Docker, holds
 from serve.adapters.docker_host import image_environment, places_of, require_mounts
-from serve.adapters.docker_launch import Launch, Places, container_of, launch_of
+from serve.adapters.docker_launch import Launch, Places, bears, container_of, launch_of
 from serve.adapters.docker_readback import found, wanted
 from serve.adapters.engine_command import requested
 from serve.adapters.supervisor import Supervised, free_port, home_of, reserve, traces_of
 from serve.seat import STANDING, BootRequest
 from serve.witness.build import witness_library
 
+DRAIN_SECONDS = 30.0
+"""For requests that are in flight when a container is to end."""
+_IN_FLIGHT = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{.*\})? ([0-9.eE+]+)$", re.MULTILINE)
 _SITE = "site"
 _CLIENT = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
 
@@ -40,10 +47,15 @@ class Contained:
     """``serve.adapters.booted.Running``: a container and the client attached to it."""
 
     docker: Docker
-    name: str
+    launch: Launch
     client: Supervised
     _ended: str = field(default="", init=False)
     _left: tuple[str, ...] | None = field(default=None, init=False)
+
+    def inspected(self) -> dict[str, Any] | None:
+        """What docker knows of the container; None where none of the name is of this start."""
+        found = self.docker.container(self.launch.name)
+        return found if found is not None and bears(found, start=self.launch.labels["start"]) else None
 
     def poll(self) -> int | None:
         """The container's exit code, which is the client's (125: docker itself could not start it)."""
@@ -63,35 +75,56 @@ class Contained:
             try:
                 left = self._end()
             except SeatError as error:
-                left = (f"container {self.name}: {error.what}",)
+                left = (f"container {self.launch.name}: {error.what}",)
             self._left = (*left, *self.client.stop())
         return self._left
 
     def _end(self) -> tuple[str, ...]:
-        if self.docker.container(self.name) is None:
+        if self.inspected() is None:
             return ()
-        self.docker.stop(self.name)
+        self.docker.stop(self.launch.name)
         self.client.stop()
-        self.docker.remove(self.name)
-        return () if self.docker.container(self.name) is None else (f"container {self.name}",)
+        self.docker.remove(self.launch.name)
+        return () if self.inspected() is None else (f"container {self.launch.name}",)
 
     def _how_it_ended(self) -> str:
         try:
-            container = self.docker.container(self.name)
+            container = self.inspected()
         except SeatError as error:
             return f"\nContainerError: {error.what}\n"
         if container is None:
-            return "\nContainerError: there is no container of this name\n"
+            return "\nContainerError: docker made no container\n"
         state = container["State"]
         how = "killed for memory (OOMKilled)" if state["OOMKilled"] else state["Error"]
         told = f"exit code {state['ExitCode']}"
         return f"\nContainerError: {how}, {told}\n" if how else f"\nthe container ended, {told}\n"
 
 
+class ContainedEngine(BootedEngine):
+    """An engine in a container, which people may be talking to when it ends."""
+
+    def stop(self) -> BootRecord:
+        """Let what is in flight finish, then end it. Idempotent."""
+        if self.record.ended == "running" and self.process.poll() is None:
+            self._drain(time.monotonic() + DRAIN_SECONDS)
+        return super().stop()
+
+    def _drain(self, limit: float) -> None:
+        """Wait for the last request, or for ``limit``; an engine that does not say is ended as it is."""
+        while time.monotonic() < limit:
+            try:
+                counts = _IN_FLIGHT.findall(self.http.get("/metrics", timeout=HEALTH_SECONDS).text)
+            except httpx.HTTPError:
+                return
+            if not any(map(float, counts)):
+                return
+            time.sleep(POLL_SECONDS)
+
+
 class DockerSeat:
     """Starts containers on this machine, and ends none but its own."""
 
-    def boot(self, request: BootRequest) -> BootedEngine:
+    def boot(self, request: BootRequest) -> ContainedEngine:
         """Reserve, start, wait for readiness, read back.
 
         What the readback finds goes into the record, where the gate ``resolved`` compares it. Raises SeatError where
@@ -118,11 +151,11 @@ class DockerSeat:
             requested=requested(request) | wanted(launch),
             sandbox=IN_A_CONTAINER.model_copy(update={"version": docker.version()}),
         )
-        contained = Contained(docker, launch.name, process)
-        boot = BootedEngine(record, f"http://127.0.0.1:{port}", contained, started, traces_of(process.home))
+        contained = Contained(docker, launch, process)
+        boot = ContainedEngine(record, f"http://127.0.0.1:{port}", contained, started, traces_of(process.home))
         boot.come_up(manifest, lambda resolved: label_of(resolved, manifest.distribution))
         with boot.ended_on_failure():
-            inspected = docker.container(launch.name)
+            inspected = contained.inspected()
             if inspected is None:
                 raise SeatError("the container is gone", where=launch.name)
             resolved = boot.record.resolved | found(inspected, launch, image)
@@ -163,6 +196,7 @@ def _launch(request: BootRequest, places: Places, port: int) -> Launch:
         tree=str(request.tree.resolve()) if request.tree else "",
         traces=str(traces),
         port=str(port),
+        start=secrets.token_hex(8),
     )
     missing = [f"{name}: {path}" for name, path in request.libraries.items() if not path.is_file()]
     if missing:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from runner.errors import InputError
 from runner.model.seat import Container, Machine, Mount, SeatManifest
@@ -97,6 +98,8 @@ class Places:
     traces: str = TRACES
     """Where the engine's profiler writes; only mounted where the manifest's command names it."""
     port: str = "{port}"
+    start: str = "{start}"
+    """Different for every start, so that none is taken for another of the same name."""
 
     def of(self, mount: Mount) -> str:
         """Path of one of the manifest's mounts."""
@@ -125,8 +128,8 @@ def launch_of(request: BootRequest, places: Places, run: str, libraries: Mapping
     words = {"{pack}": _inside(container, PACK), "{port}": str(PORT)}
     command = [words.get(word, word).replace(TRACES, _TRACED) for word in manifest.command]
     return Launch(
-        name=f"carve-{run}-{request.planned.id}",
-        labels={"run": run, "seat": manifest.name, "boot": request.planned.id},
+        name=f"carve-{manifest.name}-{run}-{request.planned.id}",
+        labels={"run": run, "seat": manifest.name, "boot": request.planned.id, "start": places.start},
         image=container.digest,
         devices=_devices(manifest.machine),
         bounds=bounds,
@@ -144,6 +147,12 @@ def container_of(request: BootRequest) -> Container:
     if request.manifest.container is None:
         raise InputError("the seat describes no container", where=request.manifest.name, expected="container")
     return request.manifest.container
+
+
+def bears(inspected: Mapping[str, Any], **labels: str) -> bool:
+    """Whether a container as docker knows it has these labels of ours."""
+    found = inspected["Config"].get("Labels") or {}
+    return all(found.get(f"{LABEL}.{name}") == value for name, value in labels.items())
 
 
 def _is_traced(manifest: SeatManifest) -> bool:
@@ -178,6 +187,7 @@ __all__ = [
     "Bound",
     "Launch",
     "Places",
+    "bears",
     "container_of",
     "launch_of",
 ]

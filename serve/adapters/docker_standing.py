@@ -13,7 +13,7 @@ from runner.model.seat import SeatManifest
 from serve.adapters.booted import kv_tokens_in
 from serve.adapters.docker_client import Docker
 from serve.adapters.docker_host import image_environment, places_of
-from serve.adapters.docker_launch import LABEL, LIBRARIES, SITE, WITNESS, Launch, container_of, launch_of
+from serve.adapters.docker_launch import LIBRARIES, SITE, WITNESS, Launch, bears, container_of, launch_of
 from serve.adapters.docker_readback import canonical, found, wanted, with_unasked
 from serve.seat import BootRequest
 from serve.witness.environment import LIVE
@@ -41,7 +41,7 @@ def standing(request: BootRequest) -> tuple[str, Facts, Facts]:
 
 
 def _only(docker: Docker, manifest: SeatManifest) -> str:
-    running = {str(one["Name"]).lstrip("/") for one in docker.running() if _is_of(one, manifest.name)}
+    running = {str(one["Name"]).lstrip("/") for one in docker.running() if bears(one, seat=manifest.name)}
     if len(running) != 1:
         raise SeatError(
             "not one container stands on this seat",
@@ -51,11 +51,6 @@ def _only(docker: Docker, manifest: SeatManifest) -> str:
             next_step="`runner seat up` starts the canonical one" if not running else "",
         )
     return running.pop()
-
-
-def _is_of(inspected: Mapping[str, Any], seat: str) -> bool:
-    labels = inspected["Config"].get("Labels") or {}
-    return bool(labels.get(f"{LABEL}.seat") == seat)
 
 
 def _sources(inspected: Mapping[str, Any]) -> dict[str, str]:

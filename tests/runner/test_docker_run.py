@@ -102,7 +102,7 @@ def test_the_plan_names_every_boots_command(
     launch = json.loads(capsys.readouterr().out)["launch"]
     assert list(launch) == ["shared-a"]
     words = launch["shared-a"]
-    assert words[:4] == ["docker", "run", "--name", "carve-{run}-shared-a"]
+    assert words[:4] == ["docker", "run", "--name", "carve-contained-{run}-shared-a"]
     assert f"type=bind,src={source_root() / PACK},dst=/pack,readonly" in words
     assert "type=bind,src={library incumbent},dst=/carve/libraries/incumbent.so,readonly" in words
     assert "127.0.0.1:{port}:8000" in words

@@ -126,6 +126,8 @@ class Daemon:
             if one["type"] == "bind" and not Path(one["src"]).exists():
                 message = f'invalid mount config for type "bind": bind source path does not exist: {one["src"]}'
                 return client.fail(f"docker: Error response from daemon: {message}", 125)
+        if asked.name in self.containers:
+            return client.fail(f'docker: Conflict. The container name "/{asked.name}" is already in use', 125)
         container = Container(asked.name, self._inspect(asked, mounts))
         self.containers[asked.name] = container
         if self.world.port_taken:
@@ -133,7 +135,7 @@ class Daemon:
         environment = dict(entry.partition("=")[::2] for entry in container.inspect["Config"]["Env"])
         port = asked.publish.split(":")[1]
         container.process = subprocess.Popen(
-            _engine(asked.command, port),
+            engine_of(asked.command, port),
             env={"PATH": os.environ["PATH"]} | environment | self.world.reset,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -230,7 +232,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _engine(command: list[str], port: str) -> list[str]:
+def engine_of(command: list[str], port: str) -> list[str]:
     """A fake engine configured by what vLLM would have been told."""
     given: dict[str, Any] = {"weights": "0" * 64}
     words = iter(command)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -27,7 +28,7 @@ from runner.model.seat import Container, Machine, Mount, SeatManifest
 from runner.steps.seats import load_manifest, seat_of
 from serve.adapters.booted import BootedEngine
 from serve.adapters.docker import DockerSeat, label_of
-from serve.adapters.docker_launch import LABEL
+from serve.adapters.docker_launch import bears
 from serve.adapters.watchdog import descendants, listening
 from serve.seat import BootRequest
 from tests.serve.adapters.docker_stand_in import IMAGE, Daemon, World, docker
@@ -128,9 +129,7 @@ def test_a_boot_is_read_back_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
         assert kept == ["container.mount./carve/cache", "container.mount./carve/extension.so"], "as the manifest says"
         assert httpx.get(f"{boot.base_url}/health").status_code == 200
         (container,) = daemon.containers.values()
-        assert container.inspect["Config"]["Labels"] == {
-            **{f"{LABEL}.run": "r1", f"{LABEL}.seat": "fake-tp2", f"{LABEL}.boot": "shared-a"}
-        }
+        assert bears(container.inspect, run="r1", seat="fake-tp2", boot="shared-a")
         port = int(boot.base_url.rpartition(":")[2])
         ended = boot.stop()
         assert (ended.ended, ended.leftovers) == ("stopped", ())
@@ -141,6 +140,18 @@ def test_a_boot_is_read_back_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
         assert {path.name for path in (tmp_path / "boot").iterdir()} == {"engine.log"}
     verbs = [call[0] for call in daemon.calls if call[0] in ("run", "stop", "rm")]
     assert verbs == ["run", "stop", "rm"]
+
+
+def test_what_is_in_flight_finishes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world_of(tmp_path, monkeypatch), ThreadPoolExecutor(1) as pool:
+        boot = booted(tmp_path)
+        body = {"model": "toy", "prompt": [65], "max_tokens": 200, "ignore_eos": True}
+        asked = pool.submit(httpx.post, f"{boot.base_url}/v1/completions", json=body, timeout=30)
+        while not boot.counters()[0].witness[0].launches > 5:
+            time.sleep(0.01)
+        ended = boot.stop()
+        assert asked.result().json()["usage"]["completion_tokens"] == 200
+    assert (ended.ended, ended.leftovers) == ("stopped", ())
 
 
 def test_the_seat_is_found_by_its_adapter(tmp_path: Path) -> None:
@@ -192,7 +203,7 @@ def test_faults_before_readiness_are_named(
 def test_a_container_killed_for_memory_while_it_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with world_of(tmp_path, monkeypatch, World(out_of_memory=True)) as daemon:
         boot = booted(tmp_path)
-        daemon.containers[f"carve-r1-{boot.record.planned}"].end(9)
+        daemon.containers[f"carve-fake-tp2-r1-{boot.record.planned}"].end(9)
         limit = time.monotonic() + 10
         while boot.process.poll() is None and time.monotonic() < limit:
             time.sleep(0.02)
@@ -306,6 +317,16 @@ def test_a_resumed_run_ends_exactly_its_own(tmp_path: Path, monkeypatch: pytest.
         assert daemon.containers == {}
 
 
+def test_a_container_of_the_same_name_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world_of(tmp_path, monkeypatch) as daemon:
+        daemon.add_foreign("carve-fake-tp2-r1-shared-a", ["7777777"])
+        with pytest.raises(SeatError, match="ended at start") as error:
+            booted(tmp_path)
+        assert "is already in use" in error.value.found
+        assert list(daemon.containers) == ["carve-fake-tp2-r1-shared-a"]
+        assert {call[0] for call in daemon.calls} & {"stop", "rm"} == set()
+
+
 def test_where_the_runner_is_killed_its_container_ends_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import sys, time\nfrom pathlib import Path\n"
@@ -326,7 +347,9 @@ def test_where_the_runner_is_killed_its_container_ends_too(tmp_path: Path, monke
         runner.communicate()
         assert container.process is not None
         assert container.process.wait(15) is not None
-        assert list(daemon.containers) == ["carve-killed-shared-a"], "what ended stays until the run is resumed"
+        assert list(daemon.containers) == ["carve-fake-tp2-killed-shared-a"], (
+            "what ended stays until the run is resumed"
+        )
         boot = booted(tmp_path, run="killed")
         assert boot.stop().leftovers == ()
         assert daemon.containers == {}

@@ -97,4 +97,4 @@ def test_two_containers_of_one_seat(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         daemon.containers["twin"] = twin
         with pytest.raises(SeatError, match="not one container") as error:
             standing(canonical_boot(seat, tmp_path))
-        assert error.value.found == "carve-standing-standing, twin"
+        assert error.value.found == "carve-fake-tp2-standing-standing, twin"

@@ -10,6 +10,7 @@ import pytest
 
 from runner.errors import SeatError
 from runner.model.evidence import RankCounters
+from runner.steps.seats import load_manifest
 from serve.adapters.booted import BootedEngine
 from serve.adapters.engine_command import requested
 from tests.serve.engine_boot import LAYERS, VARIANTS, assert_predicted, complete, document, forced, request, worst
@@ -44,6 +45,12 @@ def test_identity_is_read_from_the_live_engine(engine: BootedEngine) -> None:
     assert set(rank.libraries) == set(VARIANTS)
     assert len(set(rank.libraries.values())) == len(VARIANTS)
     assert set(rank.trees) == {"plugin", "witness"}
+
+
+def test_it_answers_for_every_argument_of_the_campaigns_seat(engine: BootedEngine) -> None:
+    """``gpu_memory_utilization`` is nobody's question on a processor."""
+    asked = set(load_manifest("ohtani-tp8").arguments) - {"gpu_memory_utilization"}
+    assert asked <= set(engine.record.resolved)
 
 
 def test_it_holds_what_was_predicted(engine: BootedEngine) -> None:
