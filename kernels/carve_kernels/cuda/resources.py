@@ -28,6 +28,9 @@ SLOW = frozenset({"lna2", "lna2-paired"})
 BRIEF = "-brief"
 """Ending of the variants that hold one instantiation."""
 
+WATCHED_TRIALS = ("lna2-paired-cluster16",)
+"""Trial designs whose registers are kept as well."""
+
 Row = dict[str, int]
 Table = dict[str, dict[str, Row]]
 """``<variant> <architecture>`` to kernel to its figures."""
@@ -38,6 +41,7 @@ _ARGUMENT = re.compile(r"L(?:[a-z]|N[^L]*?E)(\d+)E")
 
 def wanted(*, full: bool) -> Iterator[tuple[str, str]]:
     """(variant, architecture) of everything that is built."""
+    yield from ((name, TUNED) for name in WATCHED_TRIALS)
     if full:
         yield from ((name, architecture) for architecture in ARCHITECTURES for name in VARIANTS)
         return

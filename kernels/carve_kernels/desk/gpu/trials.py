@@ -52,7 +52,7 @@ _PROBLEM = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 class Designs:
     """Libraries by the names of their designs, all on the same layers."""
 
-    def __init__(self, files: Sequence[Path], seed: int = 1) -> None:
+    def __init__(self, files: Sequence[Path], seed: int = 0) -> None:
         device = torch.device("cuda:0")
         made = {file.stem.removeprefix("lib"): RoutedWorkload(file, device, "routed_experts") for file in files}
         self.all: dict[str, RoutedWorkload] = made
