@@ -11,7 +11,7 @@ from typing import Any
 from runner.adoption import stale, waivers_for
 from runner.attest.statement import Signed, moment
 from runner.ledger import Ledger
-from runner.markdown import cell, table
+from runner.markdown import cell, one_line, table
 from runner.model.adoption import Adoption
 from runner.model.base import decimal_text
 from runner.model.boot import BootRecord
@@ -96,7 +96,7 @@ def _lines(start: Sequence[str], words: Sequence[str]) -> str:
             lines.append(f"  {word}")
         else:
             lines[-1] += f" {shlex.quote(word)}"
-    return " \\\n".join(lines)
+    return " \\\n".join(map(one_line, lines))
 
 
 def _launch(decided: Decided, measured: Measured, boot: BootRecord) -> list[str]:
@@ -112,8 +112,8 @@ def _launch(decided: Decided, measured: Measured, boot: BootRecord) -> list[str]
     return [
         "#### Launch",
         "",
-        f"Written from what boot {boot.id} of run {decided.link} read back of itself; served by {cell(engine)} on",
-        f"{len(boot.ranks)} rank(s).",
+        f"Written from what boot {cell(boot.id)} of run {decided.link} read back of itself; served by {cell(engine)} "
+        f"on\n{len(boot.ranks)} rank(s).",
         "",
         "```sh",
         launch_command(decided.report, boot),
@@ -187,9 +187,9 @@ def standing_lines(decided: Decided, ledger: Ledger, newest: str) -> list[str]:
         f"Run {decided.link}, label {report.seat.label}, {decided.adoption.scope}; report {decided.entry.digest}.",
         f"Adopted by {decided.by} on {decided.adoption.created_at}: {cell(decided.adoption.reason)}",
         f"Assurance: {assurance_level(decided.entry, ledger)}; "
-        f"outside witnesses {', '.join(report.assurance) or 'none'}; "
+        f"outside witnesses {cell(', '.join(report.assurance)) or 'none'}; "
         f"try {ledger.tries.get(report.plan.intent, 1)} of this candidate.",
-        *([f"Stale since the newest observation of {report.seat.name}: {', '.join(changed)}"] if changed else []),
+        *([f"Stale since the newest observation of {report.seat.name}: {cell(', '.join(changed))}"] if changed else []),
         "",
         *_waivers(decided, ledger, newest),
         *(_launch(decided, measured, boot) if boot else []),

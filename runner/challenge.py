@@ -16,6 +16,7 @@ from runner.errors import EvidenceError, InputError
 from runner.exploits.candidates import CONTROLS, ORDERS, run_candidate
 from runner.exploits.corpus import CORPUS, Exploit, corpus
 from runner.exploits.forgeries import refused
+from runner.exploits.histories import noticed
 from runner.exploits.honest import Honest, load
 from runner.exploits.probes import got_through
 from runner.exploits.readings import caught
@@ -56,6 +57,9 @@ def attempt(exploit: Exploit, honest: Honest, seat: str, progress: Progress) -> 
     if exploit.kind == "forgery":
         words = refused(honest, exploit.id)
         return Tried(exploit=exploit.id, caught_by=(f"verify: {words}",) if words else ())
+    if exploit.kind == "history":
+        words = noticed(honest, exploit.id)
+        return Tried(exploit=exploit.id, caught_by=(f"ledger: {words}",) if words else ())
     if exploit.kind == "probe":
         if available().tool == "none":
             return Tried(exploit=exploit.id, caught_by=(), open=available().reason)

@@ -24,7 +24,7 @@ class RunNoise(Record):
 
     run: str
     a_a_half_width: float | None
-    """Half of the interval of the run's A/A pairs; None where the arms differ."""
+    """Half of the interval of the run's A/A pairs; None where the arms differ, or each block had a boot of its own."""
     alone_over_shared: float | None
     """The incumbent's rate in the boots that are its own over that in the shared boots; None in an A/A run."""
     boots: int
@@ -114,7 +114,7 @@ def _of(run: str, measured: Measured) -> RunNoise | None:
     alone = rates.get("incumbent-only")
     return RunNoise(
         run=run,
-        a_a_half_width=_half_width(quads) if same else None,
+        a_a_half_width=_half_width(quads) if same and measured.plan.pairing == "block" else None,
         alone_over_shared=log_ratio(alone, rates["shared"]) if alone else None,
         boots=len(boots),
     )

@@ -10,6 +10,7 @@ from runner.model.plan import Plan, PlannedGate
 from runner.model.seat import SeatManifest
 from runner.noise import SIGMAS
 from runner.plan import primary_of
+from runner.plan_parameters import half_width
 from runner.stats import chances, noninferiority_power, sigma_of_half_width
 
 _BY_DOCUMENT = {"kld": "bound", "ppl-prefill": "margin", "ppl-decode": "margin"}
@@ -50,12 +51,14 @@ def _odds(gate: PlannedGate, plan: Plan, order: RunnableOrder, manifest: SeatMan
         return _by_needle(gate, trials)
     if gate.name != "speed" or primary is None:
         return Odds(gate.name, 0.0, 0.0, 1.0, _NOT_EXACT if manifest.adapter in ("docker", "attach") else _EXACT)
-    sigma = sigma_of_half_width(float(manifest.noise.a_a_half_width), primary.pairs)
+    sigma = sigma_of_half_width(float(half_width(primary, manifest)), primary.pairs)
     margin = float(primary.margin)
     if isinstance(order, GateOrder):
         equal = chances(primary.pairs, margin, 0.0, sigma)
         moved = chances(primary.pairs, margin, margin, sigma)
         return Odds(gate.name, 1 - equal.same, moved.same, equal.same, f"A/A: σ of a pair {sigma:.4f}")
+    noise = manifest.noise
+    source = noise.boot_to_boot_source if primary.pairing == "boot" else noise.source
     gain = order.intent.expected_gain
     effect = log(float(gain.low)) if gain and gain.unit == "ratio" else 2 * margin
     good, idle = chances(primary.pairs, margin, effect, sigma), chances(primary.pairs, margin, 0.0, sigma)
@@ -65,7 +68,7 @@ def _odds(gate: PlannedGate, plan: Plan, order: RunnableOrder, manifest: SeatMan
         1 - passes,
         idle.faster,
         passes,
-        f"gain {effect:+.3f} against margin {margin}, σ of a pair {sigma:.4f} ({manifest.noise.source})",
+        f"gain {effect:+.3f} against margin {margin}, σ of a pair {sigma:.4f} ({source})",
     )
 
 

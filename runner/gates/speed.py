@@ -8,6 +8,7 @@ from runner.gates.base import GateInput, GateParameters, Limit
 from runner.gates.blocks import (
     Block,
     Pair,
+    Pairing,
     blocks_of,
     candidate_rates,
     clock_faults,
@@ -24,6 +25,8 @@ from runner.stats import FLOOR_PAIRS, Comparison, Tail, a_a_floor, compare, log_
 NAME = "speed"
 VERSION = 1
 
+_PAIRED: dict[Pairing, str] = {"block": "", "boot": " between boots"}
+"""What a verdict says of its pairing, since those of different pairings are never compared."""
 DISTURBED_SHARE = 0.25
 """More disturbed blocks than this and nothing was measured."""
 
@@ -41,6 +44,8 @@ class Parameters(GateParameters):
     """The seat's recorded A/A floor; without a record it is taken from the incumbent's two blocks of each quad."""
     boot_to_boot: Limit = "0.05"
     """The seat's spread between boots: how much faster an incumbent-only boot may be (natural-log ratio)."""
+    pairing: Pairing = "block"
+    """Whether the four blocks of a quad share one boot, or have one each; figures of one say nothing of the other."""
     alone: Literal["bounded", "discounted"] = "bounded"
     """``discounted``: by how much the incumbent alone was faster also comes off the gain, and the rest must clear the
     margin. Where boots differ by as much as the margin, slowing the incumbent would otherwise look like a gain."""
@@ -61,7 +66,7 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
     disturbed = _disturbed_share(given)
     if disturbed > DISTURBED_SHARE:
         return invalid(f"{disturbed:.0%} of the blocks were disturbed, at most {DISTURBED_SHARE:.0%}")
-    pairs, faults = pairs_of(blocks, wanted.metric)
+    pairs, faults = pairs_of(blocks, wanted.metric, wanted.pairing)
     if wanted.texts == "equal":
         faults += other_texts(blocks)
     if faults or not pairs:
@@ -125,7 +130,8 @@ def _answer(
     figures: tuple[Figure, ...],
 ) -> Decision:
     interval = f"{comparison.interval.low:+.4f} .. {comparison.interval.high:+.4f}"
-    reason = f"{comparison.outcome}: log-ratio {comparison.median:+.4f}, interval {interval}, margin {wanted.margin}"
+    outcome = f"{comparison.outcome}{_PAIRED[wanted.pairing]}"
+    reason = f"{outcome}: log-ratio {comparison.median:+.4f}, interval {interval}, margin {wanted.margin}"
     if equal:
         status = {"SAME": Status.PASS, "UNRESOLVED": Status.UNRESOLVED}.get(comparison.outcome, Status.FAIL)
         return Decision(status, (f"equal arms: {reason}",), figures)
@@ -171,7 +177,7 @@ def _control(
         return None
     shared = [block for block in blocks if not block.candidate]
     if len({block.reading.sample.boot for block in blocks}) < 2:
-        return invalid("block pairing needs at least two shared boots")
+        return invalid("at least two shared boots are needed")
     roles = {boot.id: boot.role for boot in given.planned_boots}
     alone = [rate(one, wanted.metric) for one in readings if roles.get(one.window.boot) == "incumbent-only"]
     if not alone or not all(value > 0 for value in alone):

@@ -8,7 +8,8 @@ from pydantic import JsonValue
 
 from runner.model.base import Digest, Instant, Record, Slug
 
-Label = Literal["simulated", "attached", "cpu", "real"]
+Label = Literal["none", "simulated", "attached", "cpu", "real"]
+"""What answered; ``none`` where no engine did (before it existed such reports said ``simulated``)."""
 
 
 Isolation = Literal["sandboxed", "open", "no-candidate"]

@@ -11,13 +11,16 @@ import yaml
 
 from runner.gates.base import GateInput
 from tests.gates import (
+    cases_answers,
     cases_claims,
     cases_desk,
     cases_engine,
     cases_gpu,
     cases_product,
     cases_quality,
+    cases_speculation,
     cases_speed,
+    cases_speed_boots,
     cases_traces,
 )
 
@@ -38,10 +41,18 @@ CASES = {
     "kld": cases_quality.kld,
     "ppl-prefill": cases_quality.ppl_prefill,
     "ppl-decode": cases_quality.ppl_decode,
-    "speed": cases_speed.speed,
+    "speed": lambda: [*cases_speed.speed(), *cases_speed_boots.paired()],
     "needle": cases_quality.needle,
     "kv-window": cases_quality.kv_window,
+    "acceptance": cases_speculation.acceptance,
+    "greedy-band": cases_speculation.greedy_band,
+    "memory": cases_answers.memory,
+    "ttft": cases_answers.ttft,
+    "sanity": cases_answers.sanity,
+    "score": cases_answers.score,
+    "vision": cases_answers.vision,
     "launches": cases_traces.launches,
+    "eager-gap": cases_traces.eager_gap,
     "rank-skew": cases_traces.rank_skew,
     "finish": cases_quality.finish,
     "sensitivity": cases_product.sensitivity,

@@ -224,13 +224,16 @@ def make_run(  # a whole run in one place reads best
     started: datetime = START,
     intent: str = digest_of("no intent"),
     more: str = "",
+    gates: str = "",
     resolved: Mapping[str, JsonValue] | None = None,
 ) -> Run:
     """Incumbent and candidate rates in tok/s decide the verdict; ``more`` is appended to the order.
 
-    ``resolved`` is what the boot also read back of itself.
+    ``gates`` is what the order asks for, where the plan is to judge by something else; ``resolved`` what the boot also
+    read back of itself.
     """
-    order_text = f"kind: kernel\nname: {order}\n{more}"
+    gates = gates or f"  - {{name: speed, parameters: {{margin_percent: {margin_percent}}}}}\n"
+    order_text = f"kind: kernel\nname: {order}\n{more}gates:\n{gates}"
     plan = make_plan(order=order, order_text=order_text, seat=seat, margin_percent=margin_percent, pairs=pairs)
     plan_digest = sha256_json(plan.model_dump(mode="json"))
     boot, draw = _boot(label, started, ranks, resolved or {}), Draw(SEED, plan_digest)

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from runner import ledger
+from runner.attest.statement import Signed
 from runner.attest.trust import load_trust
 from runner.cli import run
 from runner.errors import InputError
+from runner.model.report import Measured
 from runner.noise import BOOTS, seat_noise
 from runner.paths import source_root
 from runner.steps.seats import load_manifest
@@ -34,6 +36,18 @@ def test_one_run_has_too_few_boots_to_say_how_boots_differ(book: ledger.Ledger) 
     found = seat_noise(book, "cpu-mini", [name])
     assert (found.boots, found.boot_to_boot, found.a_a_half_width) == (3, None, None)
     assert [one.alone_over_shared for one in found.runs] == [pytest.approx(0.1335, abs=1e-4)]
+
+
+def test_pairs_of_boots_say_nothing_about_pairs_of_blocks(book: ledger.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, read = load_manifest("cpu-mini").noise.source, ledger.Ledger.measured
+
+    def by_boot(book: ledger.Ledger, entry: Signed) -> Measured:
+        measured = read(book, entry)
+        return measured.model_copy(update={"plan": measured.plan.model_copy(update={"pairing": "boot"})})
+
+    assert seat_noise(book, "cpu-mini", [source]).a_a_half_width is not None
+    monkeypatch.setattr(ledger.Ledger, "measured", by_boot)
+    assert seat_noise(book, "cpu-mini", [source]).a_a_half_width is None
 
 
 @pytest.mark.parametrize("seat", ["fake", "desk-h200"])

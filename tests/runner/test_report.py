@@ -163,6 +163,6 @@ def test_the_label_is_the_weakest_that_answered() -> None:
 
     assert label_of(boots("real", "cpu", "real").boots) == "cpu"
     assert label_of(boots("real").boots) == "real"
-    assert label_of(()) == "simulated"
+    assert label_of(()) == "none"
     refused = boots("simulated").boots[0].model_copy(update={"engine": {}})
     assert label_of((*boots("cpu").boots, refused)) == "cpu"
