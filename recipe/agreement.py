@@ -3,14 +3,13 @@
     python -m recipe.agreement prepare FOLDER            packs, checkpoint and tokens for a GPU host
     python -m recipe.agreement compare PACK TOKENS.npy HOST.npz [--draft CHECKPOINT]
 
-Our own forward is the training module on the decoded weights, in float32. Its distance from itself with every weight
-and input of a linear rounded to float16 is what that format costs; the host may be twice as far away.
+Our own forward is the training module on the decoded weights, in float32. Its distance from itself with every matrix
+product in float16 is what that format costs; the host may be twice as far away.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import sys
 import tempfile
@@ -73,19 +72,11 @@ def forward_of(pack: Path, draft: Path | None = None) -> Any:
         return restore(plain)
 
 
-def logits_of(model: Any, tokens: NDArray[np.integer], *, rounded: bool = False) -> NDArray[np.float32]:
-    """Logits ``[documents, length, vocabulary]``; ``rounded`` rounds weights, and what enters linears, to float16."""
-    chosen = copy.deepcopy(model) if rounded else model
-    if rounded:
-        with torch.no_grad():
-            for parameter in chosen.parameters():
-                parameter.copy_(parameter.half().float())
-        for module in chosen.modules():
-            if isinstance(module, torch.nn.Linear):
-                module.register_forward_pre_hook(lambda _, x: (x[0].half().float(), *x[1:]))
-    chosen.eval()
-    with torch.no_grad():
-        found: NDArray[np.float32] = chosen.lm_head(chosen(torch.from_numpy(tokens.astype(np.int64)))).float().numpy()
+def logits_of(model: Any, tokens: NDArray[np.integer], *, half: bool = False) -> NDArray[np.float32]:
+    """Logits ``[documents, length, vocabulary]``; with ``half`` every matrix product is taken in float16."""
+    model.eval()
+    with torch.no_grad(), torch.autocast("cpu", torch.float16, enabled=half):
+        found: NDArray[np.float32] = model.lm_head(model(torch.from_numpy(tokens.astype(np.int64)))).float().numpy()
     return found
 
 
@@ -116,7 +107,7 @@ def compare(pack: Path, tokens: NDArray[np.integer], host: Path, draft: Path | N
             expected=f"{ours.shape}, finite",
             found=f"{theirs.shape}",
         )
-    noise = largest_error(logits_of(model, tokens, rounded=True), ours)
+    noise = largest_error(logits_of(model, tokens, half=True), ours)
     error = largest_error(theirs, ours)
     mine, other = perplexity(ours, tokens), perplexity(theirs, tokens)
     return facts | {

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from recipe.agreement import compare, forward_of, largest_error, logits_of, perplexity
+from recipe.mini import dequantise
+from recipe.pack import INDEX
 from runner.errors import EvidenceError
 from runner.paths import source_root
 
@@ -45,6 +49,23 @@ def test_logits_that_cannot_be_used_are_refused(case: str, ours: np.ndarray, tmp
     wrong = ours[:1] if case == "shape" else np.where(ours == ours.max(), np.nan, ours)
     with pytest.raises(EvidenceError, match="cannot be used"):
         compare(PACK, TOKENS, host(tmp_path / "other.npz", wrong))
+
+
+def test_a_pack_without_a_draft_layer_borrows_one(ours: np.ndarray, tmp_path: Path) -> None:
+    """exllamav3's class of this architecture leaves that layer out; no logits come from it."""
+    made = shutil.copytree(PACK, tmp_path / "made")
+    index = json.loads((made / INDEX).read_text())
+    last = index["weight_map"]["model.layers.4.enorm.weight"]
+    (made / last).unlink()
+    kept = {name: file for name, file in index["weight_map"].items() if file != last}
+    (made / INDEX).write_text(json.dumps({"weight_map": kept}))
+    config = json.loads((made / "config.json").read_text())
+    del config["quantization_config"]
+    (made / "config.json").write_text(json.dumps(config))
+    with pytest.raises(KeyError, match=r"layers\.4"):
+        forward_of(made)
+    checkpoint = dequantise.dequantise(PACK, tmp_path / "checkpoint")
+    assert largest_error(logits_of(forward_of(made, checkpoint), TOKENS), ours) < 1e-6
 
 
 def test_perplexity_and_error_by_hand() -> None:
