@@ -33,19 +33,19 @@ def test_any_pieces_give_the_same_file(tmp_path_factory: pytest.TempPathFactory,
 def test_a_file_system_that_cannot_write_past_its_cache_is_written_to_as_usual(
     refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = {"open": os.open, "write": os.write}
+    real_open, real_write = os.open, os.write
 
     def opened(path: Path, flags: int, mode: int) -> int:
         if flags & os.O_DIRECT:
             raise OSError(errno.EINVAL, "Invalid argument")
-        return real["open"](path, flags, mode)
+        return real_open(path, flags, mode)
 
     refusals = iter([OSError(errno.EINVAL, "Invalid argument")])
 
     def written(file: int, data: memoryview) -> int:
         for error in refusals:
             raise error
-        return real["write"](file, data)
+        return real_write(file, data)
 
     monkeypatch.setattr(os, refused, {"open": opened, "write": written}[refused])
     shard_write.appear(tmp_path / "out", lambda put: put(_PATTERN[: CHUNK + 5]))
