@@ -88,7 +88,7 @@ class Layout:
         elif name == DESK:
             role, strict = "desk", 0
             libraries = libraries if self.on_the_desk else ()
-            if self.manifest.adapter == "desk" and self.candidate:
+            if self.manifest.gpu and self.on_the_desk and self.candidate:
                 libraries = desk_builds(self.candidate.variant)
         elif name == CANDIDATE_ONLY:
             role = "candidate-only"

@@ -13,10 +13,9 @@ from runner.clock import now
 from runner.model.adoption import Observation
 from runner.model.boot import BootRecord
 from runner.model.plan import PlannedBoot
-from runner.paths import source_root
-from runner.steps.build import build_libraries, engine_subjects, pack_subjects, subjects_of
+from runner.steps.build import build_libraries, engine_subjects, pack_subjects, standing_variants, subjects_of
 from runner.steps.seal import runner_key
-from runner.steps.seats import load_manifest, seat_of
+from runner.steps.seats import load_manifest, pack_of, seat_of
 from serve.seat import Boot, BootRequest
 
 
@@ -30,8 +29,8 @@ def standing(name: str) -> Iterator[Boot]:
             BootRequest(
                 planned=planned,
                 manifest=manifest,
-                pack=source_root() / manifest.pack,
-                libraries=build_libraries(("incumbent",), manifest.adapter),
+                pack=pack_of(manifest),
+                libraries=build_libraries(standing_variants(manifest), manifest),
                 variant="incumbent",
                 allowed_declines=(),
                 folder=Path(folder),
@@ -50,7 +49,7 @@ def observe(workspace: Path, name: str, boot: BootRecord) -> Path:
     Later reports and adoptions are compared with the newest observation. Raises InputError, SeatError, TrustError.
     """
     manifest, key = load_manifest(name), runner_key()
-    subjects = subjects_of(build_libraries(("incumbent",), manifest.adapter)) | engine_subjects(manifest)
+    subjects = subjects_of(build_libraries(standing_variants(manifest), manifest)) | engine_subjects(manifest)
     subjects |= pack_subjects(manifest) if manifest.adapter != "fake" else {}
     seen = Observation(
         created_at=now(),

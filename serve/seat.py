@@ -32,6 +32,8 @@ class BootRequest:
     """Whether the engine is kept away from the rest of the machine, where that can be had."""
     tree: Path | None = None
     """Packages of a patch order's product, which stand before the installed ones on the engine's import path."""
+    witness: Path | None = None
+    """The native witness, where it was built elsewhere and travelled with the libraries."""
 
 
 class Boot(Protocol):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from runner.model.base import DecimalText, Record, Slug
+from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
+
+from runner.model.base import DecimalText, Digest, Record, Slug
 from runner.model.scalars import Flag, Free, PinOrUnknown, Whole
 
 
@@ -59,6 +61,20 @@ class Container(Record):
     """Further words for the container engine."""
 
 
+class GeneratedPack(Record):
+    """A pack of random bits with one routed layer's geometry, made on the seat's own host: for speed, not for text."""
+
+    seed: Whole
+    layers: Whole
+    hidden: Whole
+    intermediate: Whole
+    """Of one rank's share of an expert."""
+    experts: Whole
+    topk: Whole
+    bits: Whole
+    """K of the routed experts."""
+
+
 class SeatManifest(Record):
     """One file in ``serve/seats``."""
 
@@ -91,3 +107,23 @@ class SeatManifest(Record):
     machine: Machine | None = None
     container: Container | None = None
     """For the docker adapter."""
+    distribution_record: Digest | None = None
+    """SHA-256 of the engine's RECORD, for a seat whose engine is installed on another machine alone."""
+    incumbent: str | None = None
+    """Library with the incumbent's operators on a GPU, ``exllamav3==1.4.5``; compiled on the seat's host."""
+    generated: GeneratedPack | None = None
+    """The pack is made from this; ``pack`` is only its name."""
+
+    @property
+    def gpu(self) -> bool:
+        """Whether kernels run on GPUs here: the desk of one, or the engine ``vllm``, which needs one."""
+        return self.adapter == "desk" or self.distribution.partition("==")[0] == "vllm"
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """A manifest that says nothing of these fields has the bytes, and so the digest, of before there were any."""
+        written: dict[str, JsonValue] = dump(self)
+        for name in ("distribution_record", "incumbent", "generated"):
+            if written.get(name) is None:
+                written.pop(name, None)
+        return written

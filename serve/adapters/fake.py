@@ -15,7 +15,7 @@ from runner.errors import SeatError
 from runner.model.boot import Label
 from runner.paths import source_root
 from serve.adapters.booted import BootedEngine
-from serve.adapters.supervisor import Supervised, free_port
+from serve.adapters.supervisor import Supervised, free_port, import_path
 from serve.seat import BootRequest
 
 OURS = "dsv4-carve"
@@ -34,12 +34,16 @@ class FakeSeat:
             "weights": _weights(request),
         }
         argv = [sys.executable, "-P", "-m", "serve.adapters.fake_engine", "--port", str(port)]
-        environment = manifest.environment | {
-            "CARVE_LIBRARIES": json.dumps({name: str(path) for name, path in request.libraries.items()}),
-            "CARVE_VARIANT": request.variant,
-            "CARVE_STRICT": str(planned.strict),
-            "CARVE_ALLOWED_DECLINES": json.dumps(list(request.allowed_declines)),
-        }
+        environment = (
+            manifest.environment
+            | import_path()
+            | {
+                "CARVE_LIBRARIES": json.dumps({name: str(path) for name, path in request.libraries.items()}),
+                "CARVE_VARIANT": request.variant,
+                "CARVE_STRICT": str(planned.strict),
+                "CARVE_ALLOWED_DECLINES": json.dumps(list(request.allowed_declines)),
+            }
+        )
         process = Supervised.start(
             [*argv, "--configuration", json.dumps(configuration)], environment, request.folder, port=port
         )

@@ -19,6 +19,7 @@ from carve_kernels.exl3.codebook import Codebook
 from carve_kernels.library import Library, Table
 
 from serve.witness.build import witness_library
+from serve.witness.cpu import CpuProcessor
 from serve.witness.modules import ExpertsModule, LinearModule, Matrix
 from serve.witness.witness import ArgumentError, Witness
 
@@ -42,8 +43,8 @@ def matrix(inputs: int, outputs: int, seed: int) -> Matrix:
 def witness(variants: dict[str, str] | None = None) -> Witness:
     """A fresh one over built libraries."""
     libraries = variants or {name: str(build(name)) for name in VARIANTS}
-    environment = {"CARVE_LIBRARIES": json.dumps(libraries), "CARVE_WITNESS_LIBRARY": str(witness_library())}
-    return Witness(environment, rank=0, ranks=1, threads=1)
+    environment = {"CARVE_LIBRARIES": json.dumps(libraries)}
+    return Witness(environment, CpuProcessor(witness_library(), threads=1), rank=0, ranks=1)
 
 
 @pytest.fixture
@@ -107,7 +108,8 @@ def test_the_candidates_own_count_agrees(seen: tuple[Witness, ExpertsModule, Lin
 def test_linears_match_the_reference_and_count_once(seen: tuple[Witness, ExpertsModule, LinearModule]) -> None:
     made, _, dense = seen
     x = torch.linspace(-1, 1, 3 * HIDDEN).reshape(3, HIDDEN)
-    out = made.run_linear(dense, x)
+    out, _ = made.run_linear("lna2", dense, x)
+    assert out is not None
     expected = [
         reference.forward(
             x.numpy(), reference.Linear(m.trellis.numpy().view(np.uint16), m.suh.numpy(), m.svh.numpy(), Codebook.MCG)
