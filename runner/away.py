@@ -72,7 +72,7 @@ def write_job(run: Run) -> Path:
         _copy(run.folder / name, job / name)
     write_whole(job / "measure", _SCRIPT.encode(), mode=0o755)
     files = {path.relative_to(job).as_posix(): sha256_file(path) for path in sorted(job.rglob("*")) if path.is_file()}
-    told = {"run": run.name, "plan_digest": run.sealed.digest, "intent": run.sealed.intent_digest}
+    told: dict[str, Any] = {"run": run.name, "plan_digest": run.sealed.digest, "intent": run.sealed.intent_digest}
     told |= {"commit": _commit(root), LIBRARIES: libraries, DIGESTS: files}
     write_whole(job / CANDIDATE, canonical_json(told))
     return job

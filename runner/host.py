@@ -106,6 +106,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         run = replace(reopen(folder), deadline=deadline)
         same_host(folder)
+        run.journal.write("measuring", seconds=arguments[1] if deadline else "")
         boots(run)
     except CarveError as error:
         sys.stderr.write(f"error: {error}\n")

@@ -72,9 +72,11 @@ def seal(
 
     with watching(quiet=quiet or as_json) as progress:
         opened = open_run(kept_order(run), resume=run, progress=progress)
-        take_in(opened, bundle, partial=partial)
-        code = execute_steps(opened)
-        release(opened)
+        try:
+            take_in(opened, bundle, partial=partial)
+            code = execute_steps(opened)
+        finally:
+            release(opened)
     value, text = summary(opened, code)
     answer(value, text, as_json=as_json)
     return code

@@ -35,7 +35,7 @@ SOCKET = "engine.sock"
 
 UNWANTED = Sandbox(tool="none", network="host", reason="a standing seat, which no candidate is loaded into")
 
-_HOST_OF_A_GPU = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
+_HOST_OF_A_GPU = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "TRITON_LIBCUDA_PATH", "CC", "CXX")
 """Of this process's environment, what an engine needs on a host whose driver and toolkit lie where it says."""
 
 PACK = "pack"

@@ -45,7 +45,12 @@ class GraphSets:
 
 
 def vllm_wrappers() -> tuple[Wrapper, ...]:
-    """Every graph wrapper of this process, of the model, its pieces and its drafter."""
-    from vllm.compilation.cuda_graph import CUDAGraphWrapper  # noqa: PLC0415 (loads CUDA)
+    """Every graph wrapper of this process, of the model, its pieces and its drafter.
 
-    return tuple(CUDAGraphWrapper._all_instances)
+    Raises RuntimeError where vLLM captures by its other wrapper, whose graphs lie elsewhere.
+    """
+    from vllm.compilation import breakable_cudagraph, cuda_graph  # noqa: PLC0415 (loads CUDA)
+
+    if others := len(breakable_cudagraph.BreakableCUDAGraphWrapper._all_instances):
+        raise RuntimeError(f"{others} breakable graph wrappers: their graphs cannot be switched; leave them off")
+    return tuple(cuda_graph.CUDAGraphWrapper._all_instances)

@@ -86,7 +86,10 @@ def test_a_capture_without_warm_up_is_refused() -> None:
     cuda = Paper()
     made = processor(cuda)
     module = made.linear("layers.0.q", 0, [matrix(1)])
-    run = lambda rows: made.run_linear("incumbent", module, torch.ones(rows, 128, dtype=torch.half))  # noqa: E731
+
+    def run(rows: int) -> None:
+        made.run_linear("incumbent", module, torch.ones(rows, 128, dtype=torch.half))
+
     run(4)
     cuda.captured = 7
     run(4)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vllm.compilation.cuda_graph import CUDAGraphWrapper
 
-from serve.witness.graphs import GraphSets, Pattern
+from serve.witness.graphs import GraphSets, Pattern, vllm_wrappers
 
 PATTERNS = [("incumbent", "incumbent"), ("lna2", "lna2"), ("lna2", "incumbent"), ("lna2-watermark", "lna2")]
 
@@ -48,5 +48,6 @@ def test_what_is_replayed_is_what_is_switched_on(switches: list[Pattern]) -> Non
 
 
 def test_vllm_keeps_its_graphs_where_the_switch_looks_for_them() -> None:
+    assert vllm_wrappers() == ()
     assert hasattr(CUDAGraphWrapper, "_all_instances")
     assert "self.concrete_cudagraph_entries" in inspect.getsource(CUDAGraphWrapper.__call__)
