@@ -106,8 +106,10 @@ class Layout:
 
     @property
     def _forcing(self) -> dict[str, JsonValue]:
-        """The toy engine forces tokens in every boot."""
-        return {} if self.manifest.adapter == "fake" else FORCING_ARGUMENTS
+        """The toy engine forces tokens in every boot; on a GPU a step must not begin before the last one's tokens."""
+        if self.manifest.adapter == "fake":
+            return {}
+        return FORCING_ARGUMENTS | ({"async_scheduling": False} if self.manifest.gpu else {})
 
     def _recipe_boot(self, name: str) -> PlannedBoot:
         """One boot for each arm, and the desk, which reads the product."""
