@@ -136,11 +136,12 @@ class Witness:
             for operator in OPERATORS:
                 witness += self._rows(operator, variant, self.processor.ran(operator, variant))
                 prewarm += self._rows(operator, variant, self.processor.ran(operator, variant, prewarm=True))
+            own: Operator = "routed_experts" if self.processor.serves(variant, "routed_experts") else "linear"
             for name in DECLINES[1:]:
                 declines += [
                     DeclineRow(
                         variant=variant,
-                        layer=self._expert_prefix(counted.layer),
+                        layer=self._prefix(own, counted.layer),
                         reason=name,
                         count=counted.launches,
                         rows=counted.rows,
@@ -148,8 +149,7 @@ class Witness:
                     for counted in self.processor.declined(variant, name)
                 ]
             if variant != INCUMBENT:
-                operator = "routed_experts" if self.processor.serves(variant, "routed_experts") else "linear"
-                candidate += self._rows(operator, variant, self.processor.own(variant))
+                candidate += self._rows(own, variant, self.processor.own(variant))
         return RankCounters(
             rank=self.rank,
             pid=os.getpid(),
@@ -176,17 +176,20 @@ class Witness:
                 return module
         raise ArgumentError(f"no routed experts at {prefix!r}; known: {[module.prefix for module in self.experts]}")
 
-    def _expert_prefix(self, layer: int) -> str:
+    def _prefix(self, operator: Operator, layer: int) -> str:
         """A library may count calls that the witness never made: those show under a name that no plan declares."""
-        return self.experts[layer].prefix if layer < len(self.experts) else f"unregistered layer {layer}"
-
-    def _linear_prefix(self, layer: int) -> str:
-        return self.linears[layer].prefix
+        modules: Sequence[Experts | Linear] = self.experts if operator == "routed_experts" else self.linears
+        return modules[layer].prefix if layer < len(modules) else f"unregistered layer {layer}"
 
     def _rows(self, operator: Operator, variant: str, counted: Iterable[Count]) -> list[CounterRow]:
-        prefix = self._expert_prefix if operator == "routed_experts" else self._linear_prefix
         return [
-            CounterRow(op=operator, variant=variant, layer=prefix(one.layer), launches=one.launches, rows=one.rows)
+            CounterRow(
+                op=operator,
+                variant=variant,
+                layer=self._prefix(operator, one.layer),
+                launches=one.launches,
+                rows=one.rows,
+            )
             for one in counted
         ]
 
