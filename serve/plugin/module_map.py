@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from vllm.config import VllmConfig, set_current_vllm_config
@@ -23,6 +24,8 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
+from vllm.platforms import current_platform
+from vllm.platforms.interface import DeviceCapability
 
 from serve.plugin.headers import packed_parts
 from serve.plugin.linear import effective_parallel
@@ -102,6 +105,7 @@ def configuration(folder: Path) -> VllmConfig:
         model=str(folder), skip_tokenizer_init=True, load_format="dummy", enforce_eager=True, dtype="bfloat16"
     )
     found: VllmConfig = arguments.create_engine_config()
+    found.cache_config.cache_dtype = "fp8"  # the only one that DeepSeek-V4's layout takes; a CPU would not start with it
     return found
 
 
@@ -109,8 +113,27 @@ def build(kind: type[torch.nn.Module], config: VllmConfig, rank: int, ranks: int
     """An instance of ``kind`` on the meta device, and who asked for a method while it was made."""
     asked = Asked()
     config.quant_config = asked
-    with claimed(rank, ranks), set_current_vllm_config(config), torch.device("meta"):
+    with claimed(rank, ranks), set_current_vllm_config(config), without_cuda(), torch.device("meta"):
         return kind(vllm_config=config, prefix=""), asked
+
+
+@contextmanager
+def without_cuda() -> Iterator[None]:
+    """Streams, events and the device's capability that a class asks for while it is made, where there is no device."""
+    hopper = DeviceCapability(9, 0)
+    with (
+        patch.object(torch.cuda, "Stream", _Absent),
+        patch.object(torch.cuda, "Event", _Absent),
+        patch.object(type(current_platform), "get_device_capability", classmethod(lambda cls, device_id=0: hopper)),
+    ):
+        yield
+
+
+class _Absent:
+    """Made, and never used: nothing runs on the meta device."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        """Takes what the real one takes."""
 
 
 def served(model: torch.nn.Module, asked: Asked) -> Iterator[Served]:
