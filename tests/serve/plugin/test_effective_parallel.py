@@ -14,6 +14,8 @@ from serve.plugin.linear import Exl3LinearMethod, effective_parallel
 from serve.plugin.module_map import claimed
 from serve.plugin.shards import Cut
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's and torch's own, while a layer is made
+
 
 def made(kind: type[Any], *sizes: Any, **choices: Any) -> Any:
     with claimed(3, 8), set_current_vllm_config(VllmConfig()), torch.device("meta"):
@@ -45,7 +47,10 @@ def test_key_value_heads_fewer_than_ranks_are_shared() -> None:
 
 def test_a_pack_is_read_by_the_names_of_the_served_class() -> None:
     header = Header(6, 4096, 1024, "mcg")
-    rename = lambda names: [f"language_model.model.{name}" for name in names if not name.startswith("mtp.")]  # noqa: E731
+
+    def rename(names: list[str]) -> list[str]:
+        return [f"language_model.model.{name}" for name in names if not name.startswith("mtp.")]
+
     found = named_by(rename, {"layers.3.attn.wq_a": header, "mtp.0.attn.wq_a": header})
     assert found == {"language_model.model.layers.3.attn.wq_a": header}
 
