@@ -19,7 +19,7 @@ from carve_kernels.exl3 import pack_format, quantise
 from carve_kernels.exl3.codebook import Codebook
 from numpy.typing import NDArray
 
-from recipe import pack_write
+from recipe import pack_write, whole_folder
 from recipe.headers import PackError, read_header
 from runner.digest import sha256_bytes
 from runner.errors import StateError
@@ -106,7 +106,7 @@ def begin(folder: Path, identity: dict[str, Any], *, restart: bool) -> Path:
                 found=f"changed: {', '.join(changed)}",
                 next_step="start a new run; this one cannot be resumed",
             )
-    pack_write.fresh(folder)
+    whole_folder.fresh(folder)
     pack_write.write_json(state, identity)
     return folder
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +15,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from recipe.pack import INDEX
-from runner.errors import StateError
+from recipe.whole_folder import fresh, publish
+from recipe.whole_folder import partial as partial_folder
 
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -77,49 +77,7 @@ def copy_small_files(source: Path, folder: Path) -> None:
             shutil.copyfile(file, folder / file.name)
 
 
-def partial_folder(folder: Path) -> Path:
-    """Where a pack is built before it takes its name: a hidden neighbour, so that renaming stays on one disk.
-
-    StateError where the name is taken, so that nobody works for hours first.
-    """
-    _refuse_taken(folder)
-    return folder.with_name(f".{folder.name}.partial")
-
-
-def publish(partial: Path, folder: Path) -> None:
-    """Give a finished pack its name; StateError where something already bears it."""
-    _refuse_taken(folder)
-    for file in sorted(partial.rglob("*")):
-        if file.is_file():
-            sync(file)
-    sync(partial)
-    partial.replace(folder)
-    sync(folder.parent)
-
-
-def sync(path: Path) -> None:
-    """Have a file or a folder's names on disk before anything that rests on them."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _refuse_taken(folder: Path) -> None:
-    if folder.exists():
-        raise StateError(
-            "the pack exists already",
-            where=str(folder),
-            expected="a name that is free",
-            found="a file or folder",
-            next_step="choose another name or remove what bears it",
-        )
-
-
-def fresh(folder: Path) -> Path:
-    """An empty folder to build in."""
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    return folder
+__all__ = [
+    "copy_small_files", "fresh", "partial_folder", "publish", "quantization_config", "shard_name", "write_index",
+    "write_json", "write_shard",
+]  # fmt: skip

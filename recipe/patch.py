@@ -72,7 +72,7 @@ def tree_digest(modules: Mapping[str, tuple[str, Sequence[str]]]) -> str:
 
 def _patches(job: Job) -> PatchSet:
     recipe = _recipe(job)
-    patches = load_set(recipe.patches)
+    patches = load_set(recipe.patches, job.patches)
     for patch in patches.patches:
         if patch.distribution != recipe.distribution:
             raise InputError(

@@ -21,13 +21,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from recipe import whole_folder
 from recipe.patch_set import MARKER, PatchSet, drifted, load_set, markers_in, ours
 from runner.digest import sha256_bytes
 from runner.errors import CarveError, InputError, StateError
 from runner.files import write_whole
+from runner.sandbox import Reach, available, confined
 
 STORE = ".carve-patches"
 """Folder of pristine files, beside the packages."""
@@ -41,6 +43,8 @@ for name in json.loads(sys.argv[1]):
 print("\\n" + json.dumps(found))
 """
 _IMPORT_SECONDS = 180
+_PASSED = ("PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "LANG", "VLLM_PLUGINS", "TORCHDYNAMO_DISABLE")
+"""Of the environment, into a sandbox."""
 
 
 def shadow(
@@ -61,26 +65,26 @@ def shadow(
         _verify_shadow(site, contents | dict(notes or {}), destination)
         return destination
     _compile(contents)
+    partial = whole_folder.partial(destination)
     try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{destination.name}.", dir=destination.parent) as folder:
-            partial = Path(folder) / "shadow"
-            _build(site, contents, partial)
-            if python:
-                import_check(python, partial, patches)
-            for name, content in (notes or {}).items():
-                (partial / name).write_bytes(content)
-            _sync(partial)
-            partial.replace(destination)
+        whole_folder.fresh(partial)
+        _build(site, contents, partial)
+        if python:
+            import_check(python, partial, patches, site)
+        for name, content in (notes or {}).items():
+            (partial / name).write_bytes(content)
+        whole_folder.publish(partial, destination)
     except OSError as error:
         raise _disk(destination, error) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return destination
 
 
 def _build(site: Path, contents: dict[str, bytes], folder: Path) -> None:
     real = {Path(parent) for file in contents for parent in Path(file).parents}
     for place in sorted(real, key=lambda path: len(path.parts)):
-        (folder / place).mkdir()
+        (folder / place).mkdir(exist_ok=True)
         if place != Path():
             for entry in sorted((site / place).iterdir()):
                 inside = place / entry.name
@@ -131,12 +135,12 @@ def apply(site: Path, patches: PatchSet, python: str | None = sys.executable) ->
     _compile(contents)
     if python and patches.modules:
         with tempfile.TemporaryDirectory(prefix="carve-patch-") as folder:
-            partial = Path(folder) / "shadow"
-            _build(site, contents, partial)
-            import_check(python, partial, patches)
+            _build(site, contents, Path(folder))
+            import_check(python, Path(folder), patches, site)
     for file in todo:
         kept = _kept(site, patches, file)
         if not kept.is_file():
+            _clear_drafts(kept)
             write_whole(kept, pristine[file])
         _replace(site / file, contents[file])
     verify(site, patches)
@@ -235,15 +239,22 @@ def _compile(contents: dict[str, bytes]) -> None:
                 ) from error
 
 
-def import_check(python: str, first: Path, patches: PatchSet) -> None:
-    """Import every module that a patch names, with ``first`` first on the path; it must bear the markers.
+def import_check(python: str, first: Path, patches: PatchSet, site: Path) -> None:
+    """Import every module that a patch names, with ``first`` before ``site`` on the path; it must bear the markers.
 
-    Raises InputError with the interpreter's last words.
+    A patch is somebody's code, so it runs where it reaches nothing else, where there is a sandbox. Raises InputError
+    with the interpreter's last words.
     """
     if not patches.modules:
         return
     command = [python, "-P", "-c", _IMPORT, json.dumps(list(patches.modules))]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(first), os.environ.get("PYTHONPATH", "")])}
+    path = os.pathsep.join([str(first), os.environ.get("PYTHONPATH", "")])
+    # Bytecode bears times: without it two shadows of the same patches are the same to the byte.
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    if available().tool != "none":
+        own = (Path(python).parent,) if Path(python).is_absolute() else ()
+        command = confined(command, Reach(reads=(first, site, *own), temporary=False), first)
+        environment = {name: environment[name] for name in _PASSED if name in environment} | {"HOME": "/tmp"}
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False
@@ -272,23 +283,10 @@ def import_check(python: str, first: Path, patches: PatchSet) -> None:
 def _replace(path: Path, content: bytes) -> None:
     """New content under the old name, at once; compiled bytecode of the old content goes."""
     mode = path.stat().st_mode & 0o777
-    for draft in path.parent.glob(f".{path.name}.[0-9]*"):
-        draft.unlink()
+    _clear_drafts(path)
     write_whole(path, content, mode)
     for cached in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
         cached.unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    for path in _real_files(folder):
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())
-
-
-def _real_files(folder: Path) -> Iterator[Path]:
-    for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts:
-            yield path
 
 
 def _disk(where: Path, error: OSError) -> StateError:
@@ -298,6 +296,12 @@ def _disk(where: Path, error: OSError) -> StateError:
         found=error.strerror or str(error),
         next_step="free the disk or make the folder writable",
     )
+
+
+def _clear_drafts(path: Path) -> None:
+    """What a killed attempt left beside a file that it was about to replace."""
+    for draft in path.parent.glob(f".{path.name}.[0-9]*"):
+        draft.unlink()
 
 
 def remove_shadow(destination: Path) -> None:

@@ -31,6 +31,8 @@ class Job:
     """The folder that appears whole or not at all. Nothing else is written outside ``work``."""
     work: Path
     """Private, kept between attempts: checkpoints, downloads, generated packs."""
+    patches: Path | None = None
+    """Folder of the patches where a craftsperson's are judged; else the checkout's own."""
     note: Callable[[str], None] = _silent
 
 

@@ -27,6 +27,8 @@ def waivers_for(ledger: Ledger, report: str) -> list[tuple[Signed, Waiver]]:
 def _label_objections(report: ReportPredicate, adoption: Adoption, ledger: Ledger) -> list[str]:
     found = []
     label, seat = report.seat.label, report.seat.name
+    if label == "none":
+        found.append("no engine answered, so nothing was measured")
     if label == "simulated":
         found.append("it was measured on a simulated seat")
     if label == "attached" and adoption.scope != "descriptive":
@@ -63,10 +65,15 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
         found.append("only this user trusts the report's key: it must stand in canon/allowed_signers")
     if at < entry.at:
         found.append("the adoption is older than the report")
+    if any(parent in ledger.entries and ledger.entries[parent].at > at for parent in adoption.parents):
+        # A key that has expired could speak again by writing an earlier time.
+        found.append("the adoption bears an earlier time than what it saw")
     waived = {}
     for waiver_entry, waiver in waivers_for(ledger, entry.digest):
         if waiver_entry.digest not in adoption.waivers:
             continue
+        if {signer.key.id for signer in waiver_entry.signers} & {signer.key.id for signer in entry.signers}:
+            found.append(f"the waiver of {waiver.gate} is by the key that signed the report")
         if at > moment(waiver.expires_at, where):
             found.append(f"the waiver of {waiver.gate} expired on {waiver.expires_at}")
         waived[waiver.gate] = waiver.expires_at

@@ -28,6 +28,6 @@ def new_record(planned: str, *, label: Label, pid: int, **known: Any) -> BootRec
 
 
 def label_of(boots: tuple[BootRecord, ...]) -> Label:
-    """The weakest label of the boots that said what they are; where none did, nothing was measured: ``simulated``."""
+    """The weakest label of the boots that said what they are; ``none`` where no engine answered."""
     seen = {boot.label for boot in boots if boot.engine}
-    return next((label for label in WEAKEST_FIRST if label in seen), "simulated")
+    return next((label for label in WEAKEST_FIRST if label in seen), "none")

@@ -11,10 +11,12 @@ from itertools import zip_longest
 from pathlib import Path
 
 from runner.adoption import objections, revoked
+from runner.attest.trust import Trust
 from runner.canon_entry import Decided, open_items, run_link, standing_lines
 from runner.errors import TrustError
 from runner.files import write_whole
-from runner.ledger import Ledger
+from runner.ledger import Ledger, load
+from runner.many import collector_paused
 from runner.markdown import table
 from runner.model.adoption import Adoption, Observation, Reproduction, Waiver
 from runner.model.report import ReportPredicate
@@ -68,8 +70,16 @@ def previous(ledger: Ledger, adoption: str) -> Decided | None:
 
 
 def _pending(ledger: Ledger) -> list[str]:
-    """Reports about which nobody ever decided; a decision taken back leaves its report out."""
-    decided = {adoption.report.digest for _, adoption in ledger.of(Adoption)}
+    """Reports about which nobody has decided, or whose rejection was taken back.
+
+    A revoked adoption takes its lines and brings none, so its report is not here again.
+    """
+    gone = revoked(ledger)
+    decided = {
+        adoption.report.digest
+        for entry, adoption in ledger.of(Adoption)
+        if adoption.result == "ADOPTED" or entry.digest not in gone
+    }
     rows = [
         (
             report.order.name,
@@ -203,6 +213,12 @@ def render(ledger: Ledger) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def generate(workspace: Path, trust: Trust) -> str:
+    """The canon's text from the workspace's files. Raises TrustError as :func:`runner.ledger.load` does."""
+    with collector_paused():
+        return render(load(workspace, trust))
+
+
 def write(workspace: Path, text: str) -> Path:
     """Put the text where it belongs; the path."""
     write_whole(workspace / CANON, text.encode())
@@ -224,4 +240,4 @@ def differs(workspace: Path, text: str) -> str:
     return f"{CANON}:{number}: found {is_!r}, expected {should!r}"
 
 
-__all__ = ["CANON", "differs", "previous", "render", "standing", "write"]
+__all__ = ["CANON", "differs", "generate", "previous", "render", "standing", "write"]

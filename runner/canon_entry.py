@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from runner.adoption import stale, waivers_for
 from runner.attest.statement import Signed, moment
 from runner.ledger import Ledger
-from runner.markdown import cell, table
+from runner.markdown import cell, one_line, table
 from runner.model.adoption import Adoption
 from runner.model.base import decimal_text
 from runner.model.boot import BootRecord
@@ -20,12 +20,19 @@ from runner.model.verdict import Status
 from runner.reproduction import assurance_level
 from runner.summary import engagement_text, primary_rate
 from runner.yaml_strict import parse
-from serve.adapters.process import flags
+from serve.adapters.docker_launch import PORT
+from serve.adapters.docker_readback import launch_from
+from serve.adapters.engine_command import flags
 
 _LAUNCHED = ("candidate-only", "incumbent-only", "shared", "forcing")
 """Roles of the boots that served, the one that is most like the standing seat first."""
 _SWITCHES = frozenset({"variant", "strict"})
 """Requested values that the plugin reads from its environment, not engine options."""
+
+_PLACES = (
+    "In braces stand places of the machine: the order's pack, this checkout (`code`), a kept cache, built libraries by "
+    "variant, the native witness, and a folder with the checkout's entry points (`site`)."
+)
 
 
 @dataclass(frozen=True)
@@ -67,19 +74,29 @@ def launched(measured: Measured) -> BootRecord | None:
 
 
 def launch_command(report: ReportPredicate, boot: BootRecord) -> str:
-    """What starts the engine as it stood: every option that was asked for, with the value the live engine gave."""
+    """What starts the engine as it stood: every option that was asked for, with the value the live engine gave.
+
+    A container starts as docker read it back, with the port of its seat's choice.
+    """
+    launch = launch_from(boot.resolved, report.seat.name, str(PORT))
+    if launch is not None:
+        return _lines(["docker"], launch.argv())
     options = {name: boot.resolved[name] for name in boot.requested if name in boot.resolved and name not in _SWITCHES}
-    words = flags(dict(sorted(options.items())))
     switches = [f"CARVE_{name.upper()}={boot.resolved[name]}" for name in sorted(_SWITCHES & boot.resolved.keys())]
     pack = order_field(report, "target", "pack")
     start = [*switches, "vllm", "serve", shlex.quote(pack) if isinstance(pack, str) else "PACK"]
+    return _lines(start, flags(dict(sorted(options.items()))))
+
+
+def _lines(start: Sequence[str], words: Sequence[str]) -> str:
+    """A command with an option on each line."""
     lines = [" ".join(start)]
     for word in words:
         if word.startswith("--"):
             lines.append(f"  {word}")
         else:
             lines[-1] += f" {shlex.quote(word)}"
-    return " \\\n".join(lines)
+    return " \\\n".join(map(one_line, lines))
 
 
 def _launch(decided: Decided, measured: Measured, boot: BootRecord) -> list[str]:
@@ -95,13 +112,14 @@ def _launch(decided: Decided, measured: Measured, boot: BootRecord) -> list[str]
     return [
         "#### Launch",
         "",
-        f"Written from what boot {boot.id} of run {decided.link} read back of itself; served by {cell(engine)} on",
-        f"{len(boot.ranks)} rank(s).",
+        f"Written from what boot {cell(boot.id)} of run {decided.link} read back of itself; served by {cell(engine)} "
+        f"on\n{len(boot.ranks)} rank(s).",
         "",
         "```sh",
         launch_command(decided.report, boot),
         "```",
         "",
+        *([_PLACES, ""] if launch_from(boot.resolved, "", "") else []),
         *table(("setting", "live value"), [(name, boot.resolved[name]) for name in sorted(boot.resolved)]),
         "#### Proof of launch",
         "",
@@ -169,9 +187,9 @@ def standing_lines(decided: Decided, ledger: Ledger, newest: str) -> list[str]:
         f"Run {decided.link}, label {report.seat.label}, {decided.adoption.scope}; report {decided.entry.digest}.",
         f"Adopted by {decided.by} on {decided.adoption.created_at}: {cell(decided.adoption.reason)}",
         f"Assurance: {assurance_level(decided.entry, ledger)}; "
-        f"outside witnesses {', '.join(report.assurance) or 'none'}; "
+        f"outside witnesses {cell(', '.join(report.assurance)) or 'none'}; "
         f"try {ledger.tries.get(report.plan.intent, 1)} of this candidate.",
-        *([f"Stale since the newest observation of {report.seat.name}: {', '.join(changed)}"] if changed else []),
+        *([f"Stale since the newest observation of {report.seat.name}: {cell(', '.join(changed))}"] if changed else []),
         "",
         *_waivers(decided, ledger, newest),
         *(_launch(decided, measured, boot) if boot else []),

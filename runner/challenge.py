@@ -16,6 +16,7 @@ from runner.errors import EvidenceError, InputError
 from runner.exploits.candidates import CONTROLS, ORDERS, run_candidate
 from runner.exploits.corpus import CORPUS, Exploit, corpus
 from runner.exploits.forgeries import refused
+from runner.exploits.histories import noticed
 from runner.exploits.honest import Honest, load
 from runner.exploits.probes import got_through
 from runner.exploits.readings import caught
@@ -23,7 +24,7 @@ from runner.ledger import LEDGER, Ledger
 from runner.model.challenge import Challenge, Tried
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
-from runner.paths import source_root
+from runner.paths import command, source_root
 from runner.sandbox import available
 from runner.steps.state import Progress
 
@@ -42,7 +43,7 @@ def control_of(workspace: Path, seat: str, book: Ledger) -> Path:
             where=seat,
             expected="a report of a kernel order that passes",
             found="none",
-            next_step=f"runner execute {order} --seat {seat}",
+            next_step=command("execute", order, "--seat", seat),
         )
     return workspace / "reports" / passing[-1].order.name / passing[-1].run
 
@@ -56,6 +57,9 @@ def attempt(exploit: Exploit, honest: Honest, seat: str, progress: Progress) -> 
     if exploit.kind == "forgery":
         words = refused(honest, exploit.id)
         return Tried(exploit=exploit.id, caught_by=(f"verify: {words}",) if words else ())
+    if exploit.kind == "history":
+        words = noticed(honest, exploit.id)
+        return Tried(exploit=exploit.id, caught_by=(f"ledger: {words}",) if words else ())
     if exploit.kind == "probe":
         if available().tool == "none":
             return Tried(exploit=exploit.id, caught_by=(), open=available().reason)

@@ -8,6 +8,7 @@ from decimal import Decimal
 from math import log
 from pathlib import Path
 
+from carve_kernels.registry import VARIANTS, Role
 from pydantic import ValidationError
 
 from runner.checks.citations import citations
@@ -16,6 +17,7 @@ from runner.checks.facts import facts
 from runner.checks.fault import Fault
 from runner.checks.floors import floors
 from runner.checks.judgement import judgement
+from runner.checks.traced import traced
 from runner.errors import InputError
 from runner.gates.registry import gate
 from runner.model.order import (
@@ -30,7 +32,7 @@ from runner.model.order import (
     load_order,
 )
 from runner.model.seat import SeatManifest
-from runner.plan_parameters import sealed_parameters
+from runner.plan_parameters import half_width, sealed_parameters
 from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY, NEEDS_PRODUCT
 from runner.probes import findings
 from runner.stats import supports
@@ -38,6 +40,10 @@ from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
 
 _MINIMUM_BLOCK_BOOTS = 2
+QUALITY = frozenset({"parity", "kld", "ppl-prefill", "ppl-decode"})
+"""Gates that see whether the candidate still computes the same."""
+SERVED = QUALITY - {"parity"} | {"needle", "sensitivity"}
+"""Gates that boot what a recipe made beside the standing configuration."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,7 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
         return sound
     return (
         *sound,
+        *_seat(order, manifest),
         *_target(order.target, manifest),
         *_kind(order, manifest),
         *_gates(order, manifest),
@@ -130,15 +137,15 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
         )
     elif primary.pairing == "block" and primary.pairs < _MINIMUM_BLOCK_BOOTS:
         yield Fault(("primary", "pairs"), "block pairing spreads its pairs over two boots")
-    if Decimal(primary.margin) < Decimal(manifest.noise.a_a_half_width):
+    if Decimal(primary.margin) < (noise := half_width(primary, manifest)):
+        whose, source = "A/A half width", manifest.noise.source
+        if primary.pairing == "boot":
+            whose, source = "spread between boots", manifest.noise.boot_to_boot_source
         yield Fault(
             ("primary", "margin"),
-            f"margin {primary.margin} is below the seat's own A/A half width {manifest.noise.a_a_half_width} "
-            f"({manifest.noise.source}): noise alone would decide",
+            f"margin {primary.margin} is below the seat's own {whose} {noise} ({source}): noise alone would decide",
         )
     yield from _power(order, primary)
-    if primary.pairing == "boot":
-        yield Fault(("primary", "pairing"), "pairing by boot is not planned yet: use block")
 
 
 def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:
@@ -151,6 +158,12 @@ def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:
             ("intent", "expected_gain", "high"),
             f"a gain of {gain.high} lies inside the margin {primary.margin} (natural-log ratio): it cannot be decided",
         )
+
+
+def _seat(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
+    if manifest.adapter == "none" and not isinstance(order, SurveyOrder):
+        message = f"seat {manifest.name} has no engine and no pack: a survey stands there, a {order.kind} order cannot"
+        yield Fault(("target", "seat"), message)
 
 
 def _kind(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
@@ -173,6 +186,10 @@ def _product(order: RecipeOrder) -> Iterator[Fault]:
         yield Fault(("recipe",), "the order does not say what is to be made")
     if "product" not in {request.name for request in order.gates}:
         yield Fault(("gates",), "gate product is missing: nothing would show what was made and that it was served")
+    if not SERVED.intersection(request.name for request in order.gates if request.planned is None):
+        yield Fault(
+            ("gates",), f"what is made would never be served: one of {', '.join(sorted(SERVED))} has to compare"
+        )
 
 
 def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
@@ -190,6 +207,7 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
             continue
         if request.name not in MAKERS:
             yield Fault((*path, "name"), f"no windows are planned for gate {request.name}")
+        yield from traced(path, order, request, manifest)
         if isinstance(order, GateOrder) and request.name in NEEDS_CANDIDATE:
             yield Fault((*path, "name"), f"gate {request.name} needs a candidate, a gate order has none")
         if isinstance(order, RecipeOrder) and request.name in NEEDS_LIBRARY:
@@ -208,11 +226,31 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
 
 
 def _candidate(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
+    if manifest.adapter == "attach" and not isinstance(order, GateOrder):
+        message = f"seat {manifest.name} is a server that somebody else started: only a gate order can look at it"
+        yield Fault(("target", "seat"), message)
     if not isinstance(order, KernelOrder):
         return
     candidate = order.candidate
+    if manifest.container and candidate.strict != manifest.container.strict.gates:
+        strict = manifest.container.strict
+        message = f"seat {manifest.name} is judged with strict {strict.gates}; {strict.production} is for production"
+        yield Fault(("candidate", "strict"), message)
     if candidate.variant == candidate.incumbent:
         yield Fault(("candidate", "variant"), "the candidate is the incumbent")
+    brings = any(name.startswith("kernels/") for name in candidate.sources)
+    if manifest.adapter == "process" and candidate.variant not in VARIANTS and not brings:
+        message = f"nothing says what {candidate.variant} is built from: name its source below kernels"
+        yield Fault(("candidate", "sources"), message)
+    known = VARIANTS.get(candidate.incumbent)
+    if known and known.role not in (Role.INCUMBENT, Role.CANDIDATE):
+        message = f"{known.name} is wrong on purpose ({known.description}): whatever is compared with it looks good"
+        yield Fault(("candidate", "incumbent"), message)
+    if order.primary and not QUALITY.intersection(request.name for request in order.gates):
+        yield Fault(
+            ("gates",),
+            f"faster alone is worth nothing: one of {', '.join(sorted(QUALITY))} has to judge what comes out",
+        )
     if not 1 <= candidate.min_rows <= candidate.max_rows:
         yield Fault(("candidate", "max_rows"), f"no rows between {candidate.min_rows} and {candidate.max_rows}")
     # On a desk every launch is the runner's own, and its outputs and the library's count are compared with it.

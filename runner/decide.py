@@ -49,7 +49,7 @@ class Desk:
         data = sign(predicate, subjects, self.key)
         open_signed(data, self.trust, "the new statement")
         path = ledger.append(self.workspace, ADOPTIONS, data)
-        canon.write(self.workspace, canon.render(ledger.load(self.workspace, self.trust)))
+        canon.write(self.workspace, canon.generate(self.workspace, self.trust))
         return path
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from runner.loading import library_of
 from runner.model.boot import BootRecord
 from runner.model.plan import Plan, PlannedBoot
-
-STAND_INS = ("knock-out-decline", "knock-out-zero")
-"""Roles of boots in which another library answers to the candidate's name."""
 
 
 def identity_faults(boot: BootRecord, planned: PlannedBoot, plan: Plan) -> tuple[str, ...]:
@@ -26,20 +24,15 @@ def _faults(boot: BootRecord, planned: PlannedBoot, plan: Plan) -> Iterator[str]
         yield f"engine {boot.engine.get('record', 'unknown')} answered, sealed was {engine}"
     for rank in boot.ranks:
         for variant, found in rank.libraries.items():
-            name = f"library.{_library(variant, planned, plan)}"
+            name = f"library.{library_of(variant, planned, plan)}"
             if name in sealed and found != sealed[name]:
                 yield f"rank {rank.rank} loaded {found} as {variant}, sealed was {sealed[name]} ({name})"
         for variant in planned.libraries:
-            if f"library.{_library(variant, planned, plan)}" in sealed and variant not in rank.libraries:
+            if f"library.{library_of(variant, planned, plan)}" in sealed and variant not in rank.libraries:
                 yield f"rank {rank.rank} did not load the library of {variant}"
         for tree, found in rank.trees.items():
             if found != sealed.get(f"tree.{tree}", found):
                 yield f"rank {rank.rank} imported {tree} {found}, sealed was {sealed[f'tree.{tree}']}"
-
-
-def _library(variant: str, planned: PlannedBoot, plan: Plan) -> str:
-    """Whose library answers to a variant's name in this boot."""
-    return planned.role if planned.role in STAND_INS and variant == plan.variants.get("candidate") else variant
 
 
 __all__ = ["identity_faults"]

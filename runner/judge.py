@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.gates.base import GateInput
-from runner.gates.registry import gate, withdrawn
+from runner.gates.registry import Withdrawn, gate, withdrawn
 from runner.model.boot import BootRecord
 from runner.model.plan import Plan, PlannedGate
 from runner.model.report import ReportPredicate
@@ -30,11 +30,14 @@ def judge(plan: Plan, planned: PlannedGate, samples: Sequence[Sample], boots: Se
     return gate(planned.name, planned.version).judge(given(plan, planned, samples, boots))
 
 
-def withdrawals(report: ReportPredicate) -> dict[str, str]:
-    """Graders of the report whose version was withdrawn, ``kind name@version`` to day and reason."""
+def withdrawals(report: ReportPredicate, listed: Sequence[Withdrawn] | None = None) -> dict[str, str]:
+    """Graders of the report whose version was withdrawn, ``kind name@version`` to day and reason.
+
+    ``listed`` stands in for this checkout's list of what was withdrawn.
+    """
     return {
         f"{each.kind} {each.name}@{each.version}": f"{each.date}, {each.reason}"
-        for each in withdrawn()
+        for each in (withdrawn() if listed is None else listed)
         if f"{each.kind}/{each.name}@{each.version}" in report.graders
     }
 

@@ -14,7 +14,10 @@ ABANDONED, which is shown. Only the last entries of all can vanish unseen, and g
 
 from __future__ import annotations
 
+import errno
 import glob
+import os
+import stat
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -39,7 +42,10 @@ from runner.model.run import Intent
 from runner.model.statement import Predicate, SignedIntent
 
 SUFFIX = ".dsse.json"
+REPORTS = Path("reports")
 LEDGER, ADOPTIONS, OBSERVATIONS = Path("reports/ledger"), Path("canon/adoptions"), Path("canon/observations")
+_BY_DIGEST = tuple(f"{folder.as_posix()}/" for folder in (LEDGER, ADOPTIONS, OBSERVATIONS))
+"""Folders in which a file's name is its digest."""
 
 P = TypeVar("P", bound=Predicate)
 
@@ -139,36 +145,65 @@ class Ledger:
             answers[report.plan.intent] = entry.where
 
 
-def _files(workspace: Path) -> Iterator[tuple[Path, bool]]:
-    """Signed files, and whether their name must be their digest."""
-    for folder in (LEDGER, ADOPTIONS, OBSERVATIONS):
-        for path in sorted((workspace / folder).glob("*"), key=str):  # as text: thousands of paths compare slowly
-            if not path.name.startswith("."):
-                yield path, True
-    for path in sorted((workspace / "reports").glob(f"*/*/report{SUFFIX}"), key=str):
-        yield path, False
+def _visible(folder: Path) -> list[str]:
+    """Names in ``folder``, sorted; none where it does not exist. Raises TrustError for a symbolic link.
+
+    What a link shows lies elsewhere, so the ledger would not be the same on another machine.
+    """
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as found:
+        inside = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    if link := next((entry for entry in inside if entry.is_symlink()), None):
+        raise TrustError("a symbolic link among signed files", where=link.path, expected="a file or folder of its own")
+    return [entry.name for entry in inside]
 
 
-def read_entry(path: Path, workspace: Path, trust: Trust, *, named: bool = True) -> tuple[str, Signed | Outsider]:
-    """One signed file and its digest, which with ``named`` must be its name. Raises TrustError as :func:`load` does."""
-    data, where = path.read_bytes(), str(path.relative_to(workspace))
+def _files(workspace: Path) -> Iterator[str]:
+    """Signed files by their path in the workspace."""
+    for folder in _BY_DIGEST:
+        for name in _visible(workspace / folder):
+            yield folder + name
+    reports = workspace / REPORTS
+    for order in _visible(reports):
+        if order == LEDGER.name or not (reports / order).is_dir():
+            continue
+        for run in _visible(reports / order):
+            name = f"{REPORTS.as_posix()}/{order}/{run}/report{SUFFIX}"
+            if os.path.lexists(workspace / name):
+                yield name
+
+
+def read_entry(where: str, workspace: Path, trust: Trust) -> tuple[str, Signed | Outsider]:
+    """The signed file ``where`` of the workspace and its digest. Raises TrustError as :func:`load` does."""
+    try:
+        descriptor = os.open(workspace / where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "not a plain file")
+            data = stream.read()
+    except OSError as error:
+        raise TrustError(
+            "a signed file cannot be read", where=where, expected="a plain file", found=str(error.strerror)
+        ) from error
     digest = sha256_bytes(data)
-    if named and path.name != digest + SUFFIX:
-        raise TrustError("a ledger entry has changed", where=where, expected=digest + SUFFIX, found=path.name)
+    if where.startswith(_BY_DIGEST) and not where.endswith(f"/{digest}{SUFFIX}"):
+        raise TrustError("a ledger entry has changed", where=where, expected=digest + SUFFIX, found=Path(where).name)
     envelope = dsse.parse(data, where)
     key_ids = tuple(each.key_id for each in envelope.signatures)
     if all(trust.key(key_id) for key_id in key_ids):
         return digest, open_envelope(envelope, trust, where)
-    return digest, Outsider(path.relative_to(workspace), key_ids)
+    return digest, Outsider(Path(where), key_ids)
 
 
 def load(workspace: Path, trust: Trust) -> Ledger:
     """Every signed file of the workspace, verified.
 
     Raises TrustError for a changed or misnamed file, a signature that does not hold, a key used outside its role or
-    time, a missing parent, or two reports for one intent.
+    time, a report in another place than its own, a missing parent, or two reports for one intent.
     """
-    opened = list(many.each(partial(_open, workspace, trust), list(_files(workspace))))
+    with many.collector_paused():
+        opened = list(many.each(partial(_open, workspace, trust), list(_files(workspace))))
     ledger = Ledger(
         {digest: one for digest, one in opened if isinstance(one, Signed)},
         {digest: one for digest, one in opened if isinstance(one, Outsider)},
@@ -178,17 +213,19 @@ def load(workspace: Path, trust: Trust) -> Ledger:
     return ledger
 
 
-def _open(workspace: Path, trust: Trust, file: tuple[Path, bool]) -> tuple[str, Signed | Outsider]:
-    """One file of :func:`load`, without what many would be too much to hold: ``raw``, and a report's packed record.
+def _open(workspace: Path, trust: Trust, where: str) -> tuple[str, Signed | Outsider]:
+    """One file of :func:`load` in its place, without what many would be too much to hold.
 
-    See :meth:`Ledger.measured`.
+    That is ``raw``, and a report's packed record: see :meth:`Ledger.measured`.
     """
-    path, named = file
-    digest, entry = read_entry(path, workspace, trust, named=named)
+    digest, entry = read_entry(where, workspace, trust)
     if isinstance(entry, Outsider):
         return digest, entry
     predicate = entry.predicate
     if isinstance(predicate, ReportPredicate):
+        own = f"{REPORTS.as_posix()}/{predicate.order.name}/{predicate.run}/report{SUFFIX}"
+        if where != own:
+            raise TrustError("a report in another place than its own", where=where, expected=own, found=where)
         predicate = predicate.model_copy(update={"record": predicate.record.model_copy(update={"data": ""})})
     return digest, replace(entry, predicate=predicate, raw={})
 

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-_ESCAPED = str.maketrans({"|": "\\|", "<": "&lt;", "`": "'", "\n": " ", "\r": " "})
+_BREAKS = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+"""Control characters and everything that ends a line somewhere."""
+_REORDERING = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)
+"""Bidirectional marks: with them a text shows in another order than it is written in."""
+_ONE_LINE = dict.fromkeys((*_BREAKS, *_REORDERING), " ")
+_ESCAPED = _ONE_LINE | str.maketrans({"|": "&#124;", "<": "&lt;", "`": "'"})
+"""A backslash before a bar would escape nothing where the text has one before it already."""
+
+
+def one_line(text: str) -> str:
+    """The text on one line, each character where it is read."""
+    return text.translate(_ONE_LINE)
 
 
 def cell(value: object) -> str:
     """One table cell or list entry: no text can leave it or bring markup into the page."""
-    return str(value).translate(_ESCAPED)
+    return str(value).translate(_ESCAPED).replace("![", "! [")  # no picture from elsewhere
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
@@ -20,4 +31,4 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]
     return ["| " + " | ".join(headers) + " |", "|" + " --- |" * len(headers), *body, ""]
 
 
-__all__ = ["cell", "table"]
+__all__ = ["cell", "one_line", "table"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from runner.errors import InputError
@@ -53,3 +54,8 @@ def config_home() -> Path:
 def cache_home() -> Path:
     """Built libraries and the engine's caches; safe to delete. ``CARVE_CACHE`` overrides."""
     return _home("CARVE_CACHE", "XDG_CACHE_HOME", ".cache")
+
+
+def command(*words: object) -> str:
+    """``runner`` with these words, as a shell reads them back."""
+    return shlex.join(["runner", *map(str, words)])

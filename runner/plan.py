@@ -22,7 +22,7 @@ from runner.model.order import (
 )
 from runner.model.plan import Plan, PlannedGate, PlannedWindow
 from runner.model.seat import SeatManifest
-from runner.plan_layout import BOOT_ORDER, INCUMBENT_ONLY, NO_READBACK, Layout
+from runner.plan_layout import INCUMBENT_ONLY, NO_READBACK, Layout, boot_order
 from runner.plan_parameters import sealed_parameters
 from runner.plan_windows import MAKERS, ON_THE_DESK, Made
 from serve.instruments.registry import instrument, parse
@@ -81,7 +81,7 @@ def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, st
     ready = [request for request in order.gates if request.planned is None]
     made = _placed(layout, [(request, _make(layout, request)) for request in ready])
     windows = _in_boot_order([window for _, part in made for window in part.own])
-    boots = tuple(layout.boot(name) for name in BOOT_ORDER if any(window.boot == name for window in windows))
+    boots = tuple(layout.boot(name) for name in dict.fromkeys(window.boot for window in windows))
     gates = tuple(
         PlannedGate(
             name=request.name,
@@ -128,7 +128,7 @@ def _sealed_product(request: GateRequest, subjects: dict[str, str]) -> dict[str,
 def _placed(layout: Layout, made: list[tuple[GateRequest, Made]]) -> list[tuple[GateRequest, Made]]:
     """Windows that belong to every boot, now that the boots are known."""
     named = {window.boot for _, part in made for window in part.own}
-    used = [name for name in BOOT_ORDER if name in named] or [INCUMBENT_ONLY]
+    used = sorted(named, key=boot_order) or [INCUMBENT_ONLY]
     placed = []
     for request, part in made:
         everywhere = tuple(
@@ -146,7 +146,7 @@ def _in_boot_order(windows: list[PlannedWindow]) -> tuple[PlannedWindow, ...]:
     return tuple(
         sorted(
             windows,
-            key=lambda window: (BOOT_ORDER.index(window.boot), rank.get(parse(window.instrument)[0], 1)),
+            key=lambda window: (boot_order(window.boot), rank.get(parse(window.instrument)[0], 1)),
         )
     )
 

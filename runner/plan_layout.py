@@ -11,16 +11,19 @@ from runner.model.order import Candidate, Fact, GateRequest, Primary, Target
 from runner.model.plan import BootRole, Expectation, PlannedBoot, PlannedWindow
 from runner.model.seat import SeatManifest
 
-INCUMBENT_ONLY, CANDIDATE_ONLY, FORCING, ONE_ROW, DESK = (
+INCUMBENT_ONLY, CANDIDATE_ONLY, FORCING, ONE_ROW, TRACED, DESK = (
     "incumbent-only",
     "candidate-only",
     "forcing",
     "one-row",
+    "traced",
     "desk",
 )
 SHARED = ("shared-a", "shared-b")
 KNOCK_OUTS = ("knock-out-decline", "knock-out-zero")
-BOOT_ORDER = (DESK, INCUMBENT_ONLY, *SHARED, CANDIDATE_ONLY, FORCING, ONE_ROW, *KNOCK_OUTS)
+BOOT_ORDER = (DESK, INCUMBENT_ONLY, *SHARED, CANDIDATE_ONLY, FORCING, ONE_ROW, TRACED, *KNOCK_OUTS)
+PAIR_BOOT = "pair-"
+"""How the boots of ``pairing: boot`` begin: one for each block of each quad."""
 NO_READBACK = frozenset({DESK, KNOCK_OUTS[0]})
 """Boots without a live engine to read back: the desk, and the one that strict has to refuse."""
 FORCING_ARGUMENTS: dict[str, JsonValue] = {"logits_processors": "serve.witness.force:Force"}
@@ -29,6 +32,14 @@ ONE_ROW_ARGUMENTS: dict[str, JsonValue] = {"max_num_batched_tokens": 1, "max_num
 """Engine arguments with which every step holds one row, so that also a prompt is read row by row."""
 WIDE = 65
 """Stands for every launch of more than 64 rows."""
+
+
+def boot_order(name: str) -> tuple[int, int, int]:
+    """Where a boot stands in the plan; those of a quad follow the shared ones, in order of quad and block."""
+    if name.startswith(PAIR_BOOT):
+        quad, block = name.removeprefix(PAIR_BOOT).split("-")
+        return BOOT_ORDER.index(SHARED[-1]), int(quad), int(block)
+    return BOOT_ORDER.index(name), 0, 0
 
 
 def desk_builds(variant: str) -> tuple[str, ...]:
@@ -81,7 +92,7 @@ class Layout:
         forcing = self._forcing
         arguments: dict[str, JsonValue] = {}
         strict = self.candidate.strict if self.candidate else 0
-        if name in SHARED:
+        if name in SHARED or name.startswith(PAIR_BOOT):
             role = "shared"
         elif name == INCUMBENT_ONLY:
             role, libraries, strict = "incumbent-only", (), 0
@@ -95,6 +106,8 @@ class Layout:
         elif name == FORCING:
             role, arguments = "forcing", forcing
             libraries = (*libraries, self.watermark) if self.watermarked else libraries
+        elif name == TRACED:
+            role = "traced"
         elif name == ONE_ROW:
             role, libraries, strict, arguments = "one-row", (), 0, ONE_ROW_ARGUMENTS
         elif name == KNOCK_OUTS[0]:
@@ -176,3 +189,39 @@ def amount(request: GateRequest, name: str, default: int) -> int:
     """A whole number of the gate's ``windows`` block (documents, tokens, trials), or its default."""
     value = request.windows.get(name, default)
     return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+@dataclass(frozen=True)
+class Made:
+    """A gate's own windows, and those of others it reads too."""
+
+    own: tuple[PlannedWindow, ...] = ()
+    reads_every_candidate_window: bool = False
+    in_every_boot: str = ""
+    """Instrument of a window that every engine boot of the plan opens first."""
+
+
+def both_arms(
+    layout: Layout,
+    name: str,
+    boot: str,
+    arguments: dict[str, JsonValue],
+    seconds: int,
+    *,
+    instrument: str = "",
+    rows: int = 1,
+) -> tuple[PlannedWindow, ...]:
+    """The same material through the incumbent and, where there is one, the candidate; ``rows`` is what a step holds."""
+    instrument = instrument or f"{name}@1"
+    arguments = arguments | {"material": name}
+    windows = [layout.window(f"{name}-incumbent", boot, instrument, "incumbent", arguments, seconds=seconds)]
+    if layout.compares:
+        candidate = layout.candidate
+        outside = candidate is not None and not candidate.min_rows <= rows <= candidate.max_rows
+        arguments = arguments | {"reference_window": f"{name}-incumbent"}
+        windows.append(
+            layout.window(
+                f"{name}-candidate", boot, instrument, "candidate", arguments, seconds=seconds, control=outside
+            )
+        )
+    return tuple(windows)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import comb, log
+from math import comb, erfc, log, sqrt
 
 from runner.model.order import GateOrder, RunnableOrder
 from runner.model.plan import Plan, PlannedGate
 from runner.model.seat import SeatManifest
+from runner.noise import SIGMAS
 from runner.plan import primary_of
+from runner.plan_parameters import half_width
 from runner.stats import chances, noninferiority_power, sigma_of_half_width
 
 _BY_DOCUMENT = {"kld": "bound", "ppl-prefill": "margin", "ppl-decode": "margin"}
@@ -49,22 +51,33 @@ def _odds(gate: PlannedGate, plan: Plan, order: RunnableOrder, manifest: SeatMan
         return _by_needle(gate, trials)
     if gate.name != "speed" or primary is None:
         return Odds(gate.name, 0.0, 0.0, 1.0, _NOT_EXACT if manifest.adapter in ("docker", "attach") else _EXACT)
-    sigma = sigma_of_half_width(float(manifest.noise.a_a_half_width), primary.pairs)
+    sigma = sigma_of_half_width(float(half_width(primary, manifest)), primary.pairs)
     margin = float(primary.margin)
     if isinstance(order, GateOrder):
         equal = chances(primary.pairs, margin, 0.0, sigma)
         moved = chances(primary.pairs, margin, margin, sigma)
         return Odds(gate.name, 1 - equal.same, moved.same, equal.same, f"A/A: σ of a pair {sigma:.4f}")
+    noise = manifest.noise
+    source = noise.boot_to_boot_source if primary.pairing == "boot" else noise.source
     gain = order.intent.expected_gain
     effect = log(float(gain.low)) if gain and gain.unit == "ratio" else 2 * margin
     good, idle = chances(primary.pairs, margin, effect, sigma), chances(primary.pairs, margin, 0.0, sigma)
+    passes = good.faster * (1 - _control_fails(float(manifest.noise.boot_to_boot), effect - margin))
     return Odds(
         gate.name,
-        1 - good.faster,
+        1 - passes,
         idle.faster,
-        good.faster,
-        f"gain {effect:+.3f} against margin {margin}, σ of a pair {sigma:.4f} ({manifest.noise.source})",
+        passes,
+        f"gain {effect:+.3f} against margin {margin}, σ of a pair {sigma:.4f} ({source})",
     )
+
+
+def _control_fails(bound: float, room: float) -> float:
+    """How often boots differ, by noise alone, beyond the seat's bound or by more than the gain has over the margin.
+
+    The bound is three standard deviations (:data:`runner.noise.SIGMAS`).
+    """
+    return erfc(SIGMAS * min(1.0, room / bound) / sqrt(2)) / 2 if room > 0 else 1.0
 
 
 def _most(gate: PlannedGate, plan: Plan, name: str) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from pydantic import JsonValue
 
 from runner.digest import sha256_json
-from runner.model.order import GateOrder, GateRequest, KernelOrder, RunnableOrder, WorkOrder
+from runner.model.order import GateOrder, GateRequest, KernelOrder, Primary, RunnableOrder, WorkOrder
 from runner.model.seat import SeatManifest
 
 _JUDGES = ("primary", "gates", "kill_lines", "floors")
@@ -18,6 +20,15 @@ def judgement_digest(order: WorkOrder) -> str:
     return sha256_json({name: dumped.get(name) for name in _JUDGES})
 
 
+def half_width(primary: Primary, manifest: SeatManifest) -> Decimal:
+    """Half width of equal arms with the order's pairing, as a natural-log ratio.
+
+    Blocks of different boots differ by the seat's spread between boots, for want of an A/A record paired so.
+    """
+    noise = manifest.noise
+    return Decimal(noise.boot_to_boot if primary.pairing == "boot" else noise.a_a_half_width)
+
+
 def sealed_parameters(order: RunnableOrder, manifest: SeatManifest, request: GateRequest) -> dict[str, JsonValue]:
     """Parameters of one gate; for ``speed`` the primary metric's margin and the seat's measured noise are filled in."""
     given: dict[str, JsonValue] = {}
@@ -25,10 +36,11 @@ def sealed_parameters(order: RunnableOrder, manifest: SeatManifest, request: Gat
     if request.name == "speed" and primary is not None:
         given |= {"metric": primary.metric, "margin": primary.margin}
         given["boot_to_boot"] = manifest.noise.boot_to_boot
-        if manifest.noise.source != "assumed":
+        if primary.pairing == "boot":
+            given["pairing"] = primary.pairing  # no record of the seat was paired so: the floor is that of the run
+        elif manifest.noise.source != "assumed":
             given["a_a_half_width"] = manifest.noise.a_a_half_width
         if "speculative_config" in manifest.arguments:
             given["texts"] = "equal"
-        if isinstance(order, GateOrder):
-            given["require"] = "not-slower"
+        given |= {"require": "not-slower"} if isinstance(order, GateOrder) else {"alone": "discounted"}
     return given | request.parameters

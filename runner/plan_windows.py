@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -16,24 +15,18 @@ from runner.plan_layout import (
     INCUMBENT_ONLY,
     KNOCK_OUTS,
     ONE_ROW,
+    PAIR_BOOT,
     SHARED,
     WIDE,
     Layout,
+    Made,
     amount,
+    both_arms,
 )
+from runner.plan_traces import launches, rank_skew
 
 QUAD = 4
 """Blocks of one pair."""
-
-
-@dataclass(frozen=True)
-class Made:
-    """A gate's own windows, and those of others it reads too."""
-
-    own: tuple[PlannedWindow, ...] = ()
-    reads_every_candidate_window: bool = False
-    in_every_boot: str = ""
-    """Instrument of a window that every engine boot of the plan opens first."""
 
 
 Maker = Callable[[Layout, GateRequest], Made]
@@ -52,8 +45,9 @@ def _speed(layout: Layout, request: GateRequest) -> Made:
     seconds = amount(request, "block_seconds", 3)
     windows = []
     for pair in range(pairs):
-        boot = SHARED[pair * len(SHARED) // pairs]
+        shared = SHARED[pair * len(SHARED) // pairs]
         for block in range(QUAD):
+            boot = f"{PAIR_BOOT}{pair + 1}-{block + 1}" if primary and primary.pairing == "boot" else shared
             arguments = common | {"quad": f"q{pair + 1}", "block": block, "material": f"speed-q{pair + 1}"}
             name = f"q{pair + 1}-b{block + 1}"
             windows.append(layout.window(name, boot, "speed@1", "drawn", arguments, seconds=seconds))
@@ -63,32 +57,6 @@ def _speed(layout: Layout, request: GateRequest) -> Made:
             name = f"alone-b{block + 1}"
             windows.append(layout.window(name, INCUMBENT_ONLY, "speed@1", "incumbent", arguments, seconds=seconds))
     return Made(tuple(windows))
-
-
-def _both_arms(
-    layout: Layout,
-    name: str,
-    boot: str,
-    arguments: dict[str, JsonValue],
-    seconds: int,
-    *,
-    instrument: str = "",
-    rows: int = 1,
-) -> tuple[PlannedWindow, ...]:
-    """The same material through the incumbent and, where there is one, the candidate; ``rows`` is what a step holds."""
-    instrument = instrument or f"{name}@1"
-    arguments = arguments | {"material": name}
-    windows = [layout.window(f"{name}-incumbent", boot, instrument, "incumbent", arguments, seconds=seconds)]
-    if layout.compares:
-        candidate = layout.candidate
-        outside = candidate is not None and not candidate.min_rows <= rows <= candidate.max_rows
-        arguments = arguments | {"reference_window": f"{name}-incumbent"}
-        windows.append(
-            layout.window(
-                f"{name}-candidate", boot, instrument, "candidate", arguments, seconds=seconds, control=outside
-            )
-        )
-    return tuple(windows)
 
 
 def _documents(request: GateRequest, tokens: int) -> dict[str, JsonValue]:
@@ -102,12 +70,12 @@ def _documents(request: GateRequest, tokens: int) -> dict[str, JsonValue]:
 def _ppl_prefill(layout: Layout, request: GateRequest) -> Made:
     arguments = _documents(request, 256)
     seconds = amount(request, "window_seconds", 4)
-    return Made(_both_arms(layout, "ppl-prefill", SHARED[0], arguments, seconds, rows=WIDE))
+    return Made(both_arms(layout, "ppl-prefill", SHARED[0], arguments, seconds, rows=WIDE))
 
 
 def _ppl_decode(layout: Layout, request: GateRequest) -> Made:
     documents, seconds = _documents(request, 128), amount(request, "window_seconds", 6)
-    both = _both_arms(layout, "ppl-decode", FORCING, documents | {"rows": amount(request, "rows", 8)}, seconds)
+    both = both_arms(layout, "ppl-decode", FORCING, documents | {"rows": amount(request, "rows", 8)}, seconds)
     count = amount(request, "control_documents", 0)
     return Made((*both, _one_row(layout, documents | {"documents": count}, seconds)) if count else both)
 
@@ -127,7 +95,7 @@ def _kld(layout: Layout, request: GateRequest) -> Made:
         "drawn": amount(request, "drawn", 1),
     }
     seconds = amount(request, "window_seconds", 6)
-    both = _both_arms(layout, "kld", FORCING, arguments, seconds)
+    both = both_arms(layout, "kld", FORCING, arguments, seconds)
     again = arguments | {"rows": max(1, rows // 2), "material": "kld", "reference_window": "kld-incumbent"}
     return Made((*both, layout.window("kld-again", FORCING, "kld@1", "incumbent", again, seconds=seconds)))
 
@@ -138,7 +106,7 @@ def _needle(layout: Layout, request: GateRequest) -> Made:
         "prompt_tokens": amount(request, "prompt_tokens", min(1792, layout.manifest.max_model_len - 256)),
         "languages": request.windows.get("languages", ["en", "ja", "code"]),
     }
-    return Made(_both_arms(layout, "needle", SHARED[1], arguments, amount(request, "window_seconds", 10)))
+    return Made(both_arms(layout, "needle", SHARED[1], arguments, amount(request, "window_seconds", 10)))
 
 
 def _finish(layout: Layout, request: GateRequest) -> Made:
@@ -289,6 +257,8 @@ MAKERS: dict[str, Maker] = {
     "needle": _needle,
     "kv-window": _kv_window,
     "finish": _finish,
+    "launches": launches,
+    "rank-skew": rank_skew,
     "watermark": _watermark,
     "perturbation": _perturbation,
     "knock-out": _knock_out,

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from runner.checks.judgement import planned_gates
-from runner.errors import SeatError
-from runner.model.order import WorkOrder
-from runner.model.seat import SeatManifest
-from runner.steps.seats import has_adapter
+from collections.abc import Iterator
+from pathlib import Path
 
-UNKNOWN = "unknown"
+from runner import ledger
+from runner.attest.trust import load_trust
+from runner.checks.citations import find_order
+from runner.checks.judgement import planned_gates
+from runner.errors import SeatError, StateError
+from runner.model.order import WorkOrder, files_of, load_order
+from runner.model.report import ReportPredicate
+from runner.model.scalars import UNKNOWN
+from runner.model.seat import Container, SeatManifest
+from runner.model.verdict import Status
+from runner.steps.seats import absent_here, has_adapter
+
+TAKEN = ("kernels/cpu/", "kernels/cuda/", "recipe/patches/")
+"""What a run takes from a frozen candidate. The plugin that dispatches is always the checkout's own."""
 
 
 def missing(order: WorkOrder, manifest: SeatManifest) -> tuple[str, ...]:
@@ -16,16 +26,44 @@ def missing(order: WorkOrder, manifest: SeatManifest) -> tuple[str, ...]:
     found = []
     if not has_adapter(manifest.adapter):
         found.append(f"seat {manifest.name}: this checkout has no {manifest.adapter} adapter")
-    if manifest.container is not None and manifest.container.digest == UNKNOWN:
-        found.append(f"seat {manifest.name}: digest of image {manifest.container.image} is unknown")
+    if manifest.container is not None:
+        unknown = (*_unknown(manifest.container), *_untuned(manifest, manifest.container))
+        found += [f"seat {manifest.name}: {fault}" for fault in unknown]
+    found += [f"seat {manifest.name}: {fault}" for fault in absent_here(manifest)]
     target = getattr(order, "target", None)
     found += [f"pin {name} is unknown" for name, pin in (target.pins if target else {}).items() if pin == UNKNOWN]
     found += [f"gate {request.name} is planned, not written: {request.planned}" for request in planned_gates(order)]
+    found += [
+        f"{glob} is taken from no candidate yet: a change of it is judged once it stands in the checkout"
+        for glob in files_of(order)
+        if not glob.startswith(TAKEN)
+    ]
     for request in order.gates:
         lacking = [need for need in (request.measure.needs if request.measure else ()) if need in manifest.lacks]
         if request.planned is None and lacking:
             found.append(f"gate {request.name} needs {', '.join(lacking)}, which seat {manifest.name} lacks")
     return tuple(found)
+
+
+def _unknown(container: Container) -> Iterator[str]:
+    """Digests that nobody recorded."""
+    if container.digest == UNKNOWN:
+        yield f"digest of image {container.image} is unknown"
+    for mount in container.mounts:
+        if mount.digest == UNKNOWN:
+            yield f"digest of {mount.host}, mounted on {mount.inside}, is unknown"
+
+
+def _untuned(manifest: SeatManifest, container: Container) -> Iterator[str]:
+    """Rows that graphs capture and the tuner's cache does not hold: tuning inside a capture ends the engine (FL-27)."""
+    sizes, speculative = manifest.arguments.get("cudagraph_capture_sizes"), manifest.arguments.get("speculative_config")
+    drafts = speculative.get("num_speculative_tokens", 0) if isinstance(speculative, dict) else 0
+    if not isinstance(sizes, list) or not isinstance(drafts, int):
+        return
+    captured = {size * (1 + drafts) for size in sizes if isinstance(size, int)}
+    for mount in container.mounts:
+        if mount.tuned is not None and (rows := sorted(captured - set(mount.tuned.rows))):
+            yield f"{mount.host} is not tuned for {', '.join(map(str, rows))} rows, which graphs capture"
 
 
 def require_ready(order: WorkOrder, manifest: SeatManifest) -> None:
@@ -39,4 +77,30 @@ def require_ready(order: WorkOrder, manifest: SeatManifest) -> None:
         )
 
 
-__all__ = ["missing", "require_ready"]
+def require_finished(order: WorkOrder, workspace: Path) -> None:
+    """Raises StateError (exit code 2) naming every order that ``scope.only_after`` waits for.
+
+    An order is finished by a verified report that passes, or by the decision that was recorded when it was carried out
+    by hand.
+    """
+    waits_for = order.scope.only_after if order.scope else ()
+    if not waits_for:
+        return
+    reports = ledger.load(workspace, load_trust(workspace)).of(ReportPredicate)
+    passed = {report.order.name for _, report in reports if report.verdict is Status.PASS}
+    if open_still := [name for name in waits_for if name not in passed and not _by_hand(name)]:
+        raise StateError(
+            "another order has to be finished first",
+            where=f"{order.id}: scope.only_after",
+            expected="a verified report that passes, of each",
+            found=f"none of {', '.join(open_still)}",
+        )
+
+
+def _by_hand(name: str) -> bool:
+    path = find_order(name)
+    result = load_order(path).order.result if path else None
+    return result is not None and result.decision is not None
+
+
+__all__ = ["missing", "require_finished", "require_ready"]

@@ -28,6 +28,7 @@ from runner.model.report import (
 )
 from runner.model.run import RunRecord
 from runner.model.verdict import Status, overall
+from runner.paths import command
 from runner.report_text import render
 
 FOLDER_LIMIT = 300_000
@@ -143,7 +144,7 @@ def write_folder(record: RunRecord, key: PrivateKey, run_folder: Path, target: P
     Raises StateError where ``target`` exists or cannot be written, else as :func:`compose`.
     """
     if target.exists():
-        raise StateError("this report is written already", where=str(target), next_step=f"runner verify {target}")
+        raise StateError("this report is written already", where=str(target), next_step=command("verify", target))
     files = archive.extracts(archive.read_evidence(run_folder, record.evidence))
     measured = Measured(plan=record.plan, boots=record.boots, samples=record.samples)
     content = predicate(record)

@@ -31,7 +31,7 @@ _SETTINGS = (
     *("/etc/localtime", "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd"),
 )
 _CODE = ("runner", "serve", "recipe", "kernels")
-_HIDDEN_CODE = ("runner/gates", "recipe/mini/text")
+HIDDEN_CODE = ("runner/gates", "recipe/mini/text")
 """Parts of the code's folders that no served process imports."""
 _PROCESSES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _LOCKED = ("--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent")
@@ -131,9 +131,9 @@ def python_folders() -> Iterator[Path]:
 
 def _hidden(visible: Iterable[Path]) -> Iterator[Path]:
     """Folders inside what is visible that must not be."""
-    for path in (config_home(), state_home(), cache_home(), *(source_root() / name for name in _HIDDEN_CODE)):
+    for path in (config_home(), state_home(), cache_home(), *(source_root() / name for name in HIDDEN_CODE)):
         if path.is_dir() and any(path.is_relative_to(root) for root in visible):
             yield path
 
 
-__all__ = ["TEMPORARY", "Reach", "available", "confined", "devices", "python_folders"]
+__all__ = ["HIDDEN_CODE", "TEMPORARY", "Reach", "available", "confined", "devices", "python_folders"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.clock import now
-from runner.craft.candidate import take
+from runner.craft.candidate import REFUSED, take
 from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
 from runner.files import write_whole
@@ -19,7 +19,7 @@ from runner.model.base import Record
 from runner.model.order import load_order
 from runner.paths import state_home, workspace
 from runner.plan import runnable, target_of
-from runner.readiness import require_ready
+from runner.readiness import require_finished, require_ready
 from runner.steps.journal import Journal, events
 from runner.steps.seats import load_manifest
 from runner.steps.state import Progress, Run
@@ -41,6 +41,7 @@ def open_run(
     loaded = runnable(file)
     manifest = load_manifest(seat or target_of(loaded).seat)
     require_ready(loaded, manifest)
+    require_finished(loaded, workspace())
     name = resume or _new_name()
     folder = state_home() / RUNS / name
     kept = folder / "order.yaml"
@@ -127,6 +128,7 @@ class RunState(Record):
     state: str
     """The verdict, or the step in which it is or was stopped."""
     reported: bool
+    """It has ended: with a report, or because its candidate does not build."""
     at_work: bool
     """A process works on it now."""
 
@@ -139,7 +141,7 @@ def runs() -> list[RunState]:
 def _run_state(folder: Path) -> RunState:
     known = events(folder / "journal.jsonl")
     steps = [str(event.facts["step"]) for event in known if event.kind == "step-started"]
-    verdicts = [str(event.facts["verdict"]) for event in known if event.kind == "reported"]
+    verdicts = [str(event.facts["verdict"]) for event in known if event.kind in ("reported", REFUSED)]
     plan, order, busy = folder / "plan.json", folder / "order.yaml", at_work(folder)
     step = f"{'in' if busy else 'stopped in'} {steps[-1] if steps else 'start'}"
     return RunState(

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from runner import ledger
 from runner.attest.trust import load_trust
 from runner.check import check_file
-from runner.craft.bench import CANDIDATE, Bench
+from runner.craft.attempt import CLONE
+from runner.craft.bench import Bench
+from runner.craft.crew import craftsperson
 from runner.craft.dispatch import settled
 from runner.errors import InputError
 from runner.items import FILE, open_items
 from runner.listing import Listed, list_reports
 from runner.model.base import Record
-from runner.model.order import KernelOrder, OrderFile, SurveyOrder, WorkOrder, load_order
+from runner.model.order import OrderFile, SurveyOrder, WorkOrder, files_of, load_order
 from runner.model.report import ReportPredicate
+from runner.paths import command
 from runner.readiness import missing
 from runner.session import RunState, runs
 from runner.steps.seats import load_manifest
@@ -64,7 +68,7 @@ def _state(workspace: Path, path: Path, listed: list[tuple[Listed, str]], mine: 
             stage="malformed",
             detail=f"{error.what} ({error.where})",
             items=(),
-            next=f"runner check {shown}",
+            next=command("check", shown),
         )
     mentioned = [item for item in open_items(workspace) if item.order == file.order.id]
     stage, detail, following = _stage(workspace, path, file, listed, mine)
@@ -94,31 +98,49 @@ def _stage(
             f"attempt {len(bench.attempts()) + 1} by {lease.craftsperson if lease else '?'}",
             "runner watch",
         )
+    if person := _person_at_work(workspace, bench):
+        number = len(bench.attempts()) + 1
+        again = command("dispatch", shown, "--to", person, "--hand-in", "--execute")
+        return "at work", f"attempt {number} by {person}, in {bench.attempt_folder(number) / CLONE}", again
     for run in reversed(mine):
         if run.order_digest == file.digest and not run.reported:
             if run.at_work:
                 return "running", f"run {run.run}: {run.state}", f"runner watch {run.run}"
-            return "stopped", f"run {run.run}: {run.state}", f"runner execute {shown} --resume {run.run}"
+            return "stopped", f"run {run.run}: {run.state}", command("execute", shown, "--resume", run.run)
     attempts = settled(bench, workspace) if bench.folder.is_dir() else ()
     last = attempts[-1] if attempts else None
-    again = f"runner dispatch {shown} --to {last.craftsperson}" if last else ""
-    if last and last.judged is None and last.commit is None:
+    again = command("dispatch", shown, "--to", last.craftsperson, "--execute") if last else ""
+    if last and last.findings:
         return "refused", f"attempt {last.number}: {attempt_outcome(last)}", again
-    if last and last.judged is None:
-        command = f"runner execute {shown} --candidate {bench.folder / CANDIDATE}"
-        return "frozen", f"attempt {last.number} by {last.craftsperson}, commit {last.commit}", command
+    if last and last.waits:
+        return "frozen", f"attempt {last.number} by {last.craftsperson}, commit {last.commit}", again
     reports = [one for one, digest in listed if digest == file.digest]
     if last and last.judged and last.judged.killed:
         detail = f"kill line {', '.join(last.judged.killed)} struck in attempt {last.number}"
         return "killed", detail, "a new version of the order"
     if reports:
-        return _judged(reports[-1], again or f"runner execute {shown}")
+        return _judged(reports[-1], again or command("execute", shown))
     if faults := check_file(path):
-        return "draft", str(faults[0]), f"runner check {shown}"
+        return "draft", str(faults[0]).replace(str(path), str(shown)), command("check", shown)
     if lacking := _lacking(file.order):
-        return "draft", lacking[0], f"runner plan {shown}"
-    dispatched = isinstance(file.order, KernelOrder) and file.order.candidate.files_allowed
-    return "ready", "", f"runner dispatch {shown} --to NAME" if dispatched else f"runner execute {shown}"
+        return "draft", lacking[0], command("plan", shown)
+    dispatched = files_of(file.order)
+    return (
+        "ready",
+        "",
+        command("dispatch", shown, "--to", "NAME", "--execute") if dispatched else command("execute", shown),
+    )
+
+
+def _person_at_work(workspace: Path, bench: Bench) -> str:
+    """Who has a clone that is not handed in yet; empty for nobody."""
+    lease = bench.lease()
+    if lease is None or not (bench.attempt_folder(len(bench.attempts()) + 1) / CLONE).is_dir():
+        return ""
+    with suppress(InputError):  # no crew any more, or not this one
+        if craftsperson(workspace, lease.craftsperson).kind == "person":
+            return lease.craftsperson
+    return ""
 
 
 def _lacking(order: WorkOrder) -> tuple[str, ...]:
@@ -133,7 +155,7 @@ def _judged(report: Listed, again: str) -> tuple[Stage, str, str]:
     detail = f"run {report.run}: {report.verdict}, {report.state}"
     if report.state in ("adopted", "rejected"):
         return "decided", detail, "nothing"
-    if report.verdict == "PASS" and "simulated" not in report.seat:
+    if report.verdict == "PASS" and not report.seat.endswith(("(simulated)", "(none)")):
         return "judged", detail, f"runner adopt {report.run}"
     return "judged", detail, f"runner review {report.run}" if report.verdict == "PASS" else again
 

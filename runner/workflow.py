@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from runner.steps.boots import boots
 from runner.steps.build import build
 from runner.steps.judge import judge
 from runner.steps.make import make
+from runner.steps.measure import measure
 from runner.steps.preflight import preflight
 from runner.steps.record import record
 from runner.steps.reduce import reduce
 from runner.steps.report import report
-from runner.steps.restore import restore
 from runner.steps.seal import seal
 from runner.steps.self_test import self_test
 from runner.steps.state import Run
@@ -28,8 +27,7 @@ STEPS: tuple[Step, ...] = (
     seal,
     self_test,
     travel,
-    boots,
-    restore,
+    measure,
     reduce,
     judge,
     record,

@@ -11,9 +11,11 @@ from jinja2.sandbox import SandboxedEnvironment
 from pydantic import TypeAdapter, ValidationError
 
 from runner.clock import now
+from runner.craft.crew import FILE as CREW
 from runner.errors import InputError
 from runner.files import write_whole
 from runner.model.base import Slug
+from runner.paths import source_root
 from runner.schemas import json_schema
 from runner.steps.seats import load_manifest
 
@@ -44,6 +46,12 @@ def write_schema(workspace: Path) -> None:
     write_whole(workspace / SCHEMA, (json.dumps(json_schema("order"), indent=1, sort_keys=True) + "\n").encode())
 
 
+def write_crew(workspace: Path) -> None:
+    """The shipped examples of craftspeople, where the workspace has no crew yet."""
+    if not (workspace / CREW).exists():
+        write_whole(workspace / CREW, (source_root() / CREW).read_bytes())
+
+
 def write_starter(workspace: Path, name: str, kind: str, seat: str) -> Path:
     """``orders/<name>.yaml``; `check` lists what is left to fill in, each as ``<...>``, and nothing else.
 
@@ -60,12 +68,17 @@ def write_starter(workspace: Path, name: str, kind: str, seat: str) -> Path:
     path = workspace / "orders" / f"{name}.yaml"
     if path.exists():
         raise InputError("this order exists already", where=str(path), next_step="choose another id")
-    environment = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
+    environment = SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string((TEMPLATES / f"starter-{kind}.yaml.j2").read_text(encoding="utf-8"))
     manifest = load_manifest(seat)
     least = exp(float(manifest.noise.a_a_half_width))
     text = template.render(
-        name=name, date=now()[:10], manifest=manifest, low=f"{least * 1.1:.2f}", high=f"{least * 1.5:.2f}"
+        name=name,
+        file=name.replace("-", "_"),
+        date=now()[:10],
+        manifest=manifest,
+        low=f"{least * 1.1:.2f}",
+        high=f"{least * 1.5:.2f}",
     )
     write_whole(path, text.encode())
     write_schema(workspace)

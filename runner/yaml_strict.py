@@ -8,7 +8,7 @@ cycles, deep nesting and alias growth are errors with ``file:line:column``. Scal
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISREG
@@ -29,6 +29,8 @@ MAX_FAULTS = 20
 """Shown of one file; whoever has more begins with these."""
 _WRITE_VALUE = "write the value or leave the key out; inside { } and [ ], text with a comma needs quotes"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_resolve: Callable[..., str] = yaml.resolver.Resolver().resolve
+_STRING = "tag:yaml.org,2002:str"
 _T = TypeVar("_T")
 
 
@@ -90,13 +92,13 @@ class Document:
                 mark = node.mark
         return mark
 
-    def validate(self, shape: Any) -> Any:
-        """This document as ``shape`` (a Pydantic model or annotated union).
+    def validate(self, shape: Any, *, value: Mapping[str, Any] | None = None) -> Any:
+        """This document as ``shape`` (a Pydantic model or annotated union); ``value`` is what became of its data.
 
         Raises InputError with the place of every fault.
         """
         try:
-            return TypeAdapter(shape).validate_python(self.value)
+            return TypeAdapter(shape).validate_python(self.value if value is None else value)
         except ValidationError as error:
             faults = error.errors(include_url=False, include_input=False)
             lines = [self._line(fault["loc"], fault["msg"]) for fault in faults[:MAX_FAULTS]]
@@ -183,10 +185,7 @@ def _decode(data: bytes, name: str) -> str:
 
 def _reads_as_string(text: str) -> bool:
     """Whether a reader of YAML 1.1 takes the unquoted ``text`` for a string (not so ``on``, ``y``, ``12``, ``~``)."""
-    try:
-        return text.lower() not in ("y", "n") and isinstance(yaml.safe_load(text), str)
-    except (yaml.YAMLError, ValueError):
-        return False
+    return text.lower() not in ("y", "n") and _resolve(yaml.ScalarNode, text, (True, False)) == _STRING
 
 
 class _Builder:

@@ -24,12 +24,28 @@ __device__ __forceinline__ void rotate_and_scale(float (&value)[4], uint2 halves
 // What an activation is scaled by: four columns of gate's and up's svh, four inputs of down's suh.
 struct ActivationScales {
   uint2 gate, up, down;
-
-  __device__ __forceinline__ ActivationScales(const Problem& problem, int expert, int at)
-      : gate(halves_at(entry_of(problem.matrices[0].svh, expert), at)),
-        up(halves_at(entry_of(problem.matrices[1].svh, expert), at)),
-        down(halves_at(entry_of(problem.matrices[2].suh, expert), at)) {}
 };
+
+__device__ __forceinline__ ActivationScales scales_of(const Problem& problem, int expert, int at) {
+  return {halves_at(entry_of(problem.matrices[0].svh, expert), at), halves_at(entry_of(problem.matrices[1].svh, expert), at),
+          halves_at(entry_of(problem.matrices[2].suh, expert), at)};
+}
+
+// What down multiplies, from the sums of gate and up: rotated, clamped, silu(gate) * up as a half, scaled, rotated.
+__device__ __forceinline__ void activation_of(const Problem& problem, float (&gate)[4], float (&up)[4], const ActivationScales& scales,
+                                              float (&value)[4]) {
+  rotate_and_scale(gate, scales.gate);
+  rotate_and_scale(up, scales.up);
+  const float4 suh = floats(scales.down);
+  const float scale[4] = {suh.x, suh.y, suh.z, suh.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    float g = gate[i], u = up[i];
+    if (problem.limit > 0.0f) g = fminf(g, problem.limit), u = fminf(fmaxf(u, -problem.limit), problem.limit);
+    value[i] = __half2float(__float2half_rn(g / (1.0f + __expf(-g)) * u)) * scale[i];
+  }
+  hadamard128(value);
+}
 
 // One slice of one row's activation, of which a warp makes the B fragment.
 template <Codebook BOOK>
@@ -40,7 +56,7 @@ __device__ void activate(const Problem& problem, const Shared& shared, int rank,
   const int first = chunk_of(item, total, problem.chunks), last = chunk_of(item + quads - 1, total, problem.chunks);
   const float* partial = problem.partial + (partial_row(problem, shared.routes, rank, slice, first) + row) * 256 + lane * 4;
   const int64_t stride = int64_t(problem.rows) * 256;
-  const ActivationScales scales(problem, shared.routes.expert[rank], slice * 128 + lane * 4);
+  const ActivationScales scales = scales_of(problem, shared.routes.expert[rank], slice * 128 + lane * 4);
   float gate[4] = {}, up[4] = {};
   for (int chunk = first; chunk <= last; chunk += flight) {
     float4 g[flight], u[flight];
@@ -58,18 +74,8 @@ __device__ void activate(const Problem& problem, const Shared& shared, int rank,
       up[0] += u[i].x, up[1] += u[i].y, up[2] += u[i].z, up[3] += u[i].w;
     }
   }
-  rotate_and_scale(gate, scales.gate);
-  rotate_and_scale(up, scales.up);
-  const float4 suh = floats(scales.down);
-  const float scale[4] = {suh.x, suh.y, suh.z, suh.w};
   float value[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    float g = gate[i], u = up[i];
-    if (problem.limit > 0.0f) g = fminf(g, problem.limit), u = fminf(fmaxf(u, -problem.limit), problem.limit);
-    value[i] = __half2float(__float2half_rn(g / (1.0f + __expf(-g)) * u)) * scale[i];
-  }
-  hadamard128(value);
+  activation_of(problem, gate, up, scales, value);
   write_fragments<BOOK>(fragment, value);
 }
 
@@ -162,13 +168,6 @@ __device__ __forceinline__ void down_blocks(const Problem& problem, const Shared
     }
     __syncthreads();  // the sums are free again
   }
-}
-
-// Counts one more; whoever counts last sees what the others wrote before they counted.
-__device__ __forceinline__ uint32_t arrive(uint32_t* address) {
-  uint32_t before;
-  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(address) : "memory");
-  return before + 1;
 }
 
 // Tells that column blocks begin .. end of the chunk are in the results, and adds up the rows' blocks that are complete

@@ -11,7 +11,8 @@
 // A quad is therefore eight instructions, each over 16 "k" = 8 inputs twice.
 #pragma once
 #include <cuda_fp16.h>
-#include <stdint.h>
+
+#include "ptx.cuh"
 
 namespace carve {
 
@@ -63,9 +64,8 @@ __device__ __forceinline__ uint32_t pair(uint32_t state) {
                                   __half2half2(__ushort_as_half(0x1EEE)), __half2half2(__ushort_as_half(0xC931)));
     return *reinterpret_cast<const uint32_t*>(&value);
   } else {
-    uint32_t product = BOOK == Codebook::mcg ? state * 0xCBAC1FEDu : state * 89226354u + 64248484u;
-    asm("lop3.b32 %0, %0, 0x8fff8fff, 0x3b603b60, 0x6a;" : "+r"(product));  // (product & a) ^ b
-    return product;
+    const uint32_t product = BOOK == Codebook::mcg ? state * 0xCBAC1FEDu : state * 89226354u + 64248484u;
+    return pair_of_product(product);
   }
 }
 
@@ -87,14 +87,6 @@ template <Codebook BOOK, bool PAIRED>
 __device__ __forceinline__ uint32_t operand(float value) {
   const uint32_t half = __half_as_ushort(__float2half_rn(value));
   return PAIRED && BOOK != Codebook::mul1 ? half * 0x10001u : half;
-}
-
-__device__ __forceinline__ void multiply(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                                         uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 }  // namespace carve

@@ -15,11 +15,19 @@
 
 #include "down.cuh"
 #include "gate_up.cuh"
+#ifdef CARVE_CLUSTER
+#include "cluster.cuh"
+#endif
 
 #if defined(CARVE_PAIRED)
 #define CARVE_NAME "lna2-paired"
 #else
 #define CARVE_NAME "lna2"
+#endif
+#if defined(CARVE_CLUSTER)
+#define CARVE_DESIGN "-cluster"
+#else
+#define CARVE_DESIGN ""
 #endif
 #if defined(CARVE_WATERMARK)
 #define CARVE_BUILD "-watermark"
@@ -39,32 +47,19 @@ __device__ __forceinline__ void work(const Problem& problem, Shared& shared, int
     down<K, BOOK, DEPTH, LEAST, MOST>(problem, shared, ticket - problem.chunks, ring, fragments, sums);
 }
 
-// Brings the pointer tables near while the routes are planned: afterwards every chunk needs some entries at once. Returns
-// false; only so that the compiler keeps the loads.
-__device__ __forceinline__ bool preload_tables(const Problem& problem) {
-  const int lines = (problem.experts + 15) / 16;  // of 16 pointers
-  bool found = false;
-  for (int number = threadIdx.x; number < 9 * lines; number += threads) {
-    const int kind = number / lines / 3, matrix = number / lines % 3, line = number % lines;
-    const Matrices& each = matrix == 0 ? problem.matrices[0] : matrix == 1 ? problem.matrices[1] : problem.matrices[2];
-    const Table table = kind == 0 ? each.trellis : kind == 1 ? each.suh : each.svh;
-    found |= reinterpret_cast<uintptr_t>(entry_of(table, line * 16)) == 1;
-  }
-  return found;
-}
-
 // BITS: of all three matrices; 0: any, told by the problem. MOST: groups of eight rows that an expert may have.
 template <int BITS, Codebook BOOK, int MOST>
 __global__ void __launch_bounds__(threads, BITS ? blocks_per_sm : 1) routed_experts(const __grid_constant__ Problem problem) {
-  extern __shared__ __align__(128) uint8_t memory[];
+  CARVE_SHARED(memory);
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   float* sums = reinterpret_cast<float*>(memory + shared_bytes);
   const uint32_t ring = shared_address(memory + shared_bytes + sums_bytes(MOST)) + threadIdx.x / 32 * ring_bytes(BITS);
   uint8_t* fragments = memory + shared_bytes + sums_bytes(MOST) + warps * ring_bytes(BITS);
   MARK(0);
+  const bool never = preload_tables<threads>(problem);
+  wait_for_launches_before();
   unsigned long long number = 0;
   if (threadIdx.x == 0) number = atomicAdd(problem.ticket, 1ull);
-  const bool never = preload_tables(problem);
   plan_routes<threads>(shared.routes, *reinterpret_cast<RoutesWork*>(fragments), problem.ids, problem.rows, problem.topk, problem.experts);
   if (threadIdx.x == 0) {
     const unsigned long long tickets = 2ull * problem.chunks + gridDim.x, launch = number / tickets;
@@ -84,6 +79,7 @@ __global__ void __launch_bounds__(threads, BITS ? blocks_per_sm : 1) routed_expe
   for (int turn = 0;; turn++) {
     const int ticket = shared.ticket[turn & 1];
     if (ticket >= 2 * problem.chunks) break;
+    if (ticket >= problem.chunks) let_next_launch_start();
     if constexpr (BITS > 0) {
       work<BITS, BOOK, depth_of(BITS), 1, MOST>(problem, shared, ticket, ring, fragments, sums);
     } else {
@@ -225,6 +221,69 @@ int declines(const carve_cuda_moe_call& call) {
   return CARVE_OK;
 }
 
+// Everything that a launch needs besides its argument. CARVE_OVERLAP: it may start while the one before it ends.
+template <typename ARGUMENT>
+cudaError_t launch(void (*kernel)(ARGUMENT), const ARGUMENT& argument, int blocks, int block_threads, int memory, int cluster, void* stream) {
+  if (cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, memory)) return error;
+  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(blocks), config.blockDim = dim3(block_threads), config.dynamicSmemBytes = memory;
+  config.stream = static_cast<cudaStream_t>(stream), config.attrs = attributes;
+  if (cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs].val.clusterDim.x = cluster;
+    attributes[config.numAttrs].val.clusterDim.y = attributes[config.numAttrs].val.clusterDim.z = 1;
+    config.numAttrs++;
+  }
+#ifdef CARVE_OVERLAP
+  attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+#endif
+  return cudaLaunchKernelEx(&config, kernel, argument);
+}
+
+#ifdef CARVE_CLUSTER
+struct ClusterPlan {
+  void (*kernel)(ClusterProblem);
+  ClusterProblem call;  // clusters 0: this call is not for clusters
+};
+
+// How many clusters fit on the device at once with this much shared memory; asked once.
+cudaError_t clusters_that_fit(const carve_cuda_device& device, void (*kernel)(ClusterProblem), int memory, int& count) {
+  if (cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, memory)) return error;
+  if (cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1)) return error;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = cluster_size, attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(device.processors / cluster_size * cluster_size), config.blockDim = dim3(cluster_threads), config.dynamicSmemBytes = memory;
+  config.attrs = &attribute, config.numAttrs = 1;
+  return cudaOccupancyMaxActiveClusters(&count, kernel, &config);
+}
+
+cudaError_t plan_clusters(const carve_cuda_moe_call& call, const carve_cuda_device& device, ClusterPlan& plan) {
+  static int fitting[max_devices][2][CARVE_CUDA_MAX_ROWS + 1];  // clusters + 1, of the last shape
+  static int shapes[max_devices][2][CARVE_CUDA_MAX_ROWS + 1];
+  plan = {};
+  const int bits = call.gate.bits;
+  if (bits != call.up.bits || bits != call.down.bits || (bits != 2 && bits != 3)) return cudaSuccess;
+  if (call.gate.codebook != CARVE_CODEBOOK_MCG || call.topk > call.experts || call.hidden % (128 * cluster_size)) return cudaSuccess;
+  int number = 0;
+  if (cudaError_t error = cudaGetDevice(&number)) return error;
+  plan.call.at = cluster_layout(bits, call.rows, call.hidden, call.intermediate, device.shared_per_block);
+  if (plan.call.at.total == 0 || plan.call.at.partial_bytes > 65536) return cudaSuccess;
+  plan.kernel = bits == 2 ? routed_experts_clustered<2, Codebook::mcg> : routed_experts_clustered<3, Codebook::mcg>;
+  int &known = fitting[number][bits - 2][call.rows], &shape = shapes[number][bits - 2][call.rows];
+  if (known == 0 || shape != call.hidden + call.intermediate * 65536) {
+    int count = 0;
+    if (cudaError_t error = clusters_that_fit(device, plan.kernel, plan.call.at.total, count)) return error;
+    known = count + 1, shape = call.hidden + call.intermediate * 65536;
+  }
+  plan.call.clusters = known - 1;
+  return cudaSuccess;
+}
+#endif
+
 // Scratch: the control part, alike for all shapes, then partial sums and results.
 struct Scratch {
   uint64_t results_at, bytes;
@@ -294,9 +353,16 @@ EXPORT int carve_cuda_moe_forward(const carve_cuda_moe_call* call) {
   problem.x_type = call->x_type, problem.out_type = call->out_type;
   const Kernel kernel = kernel_for(configuration.bits, call->gate.codebook, call->rows);
   if (!kernel) return CARVE_DECLINE_CODEBOOK;
-  if (cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, configuration.shared_bytes)) return failed(error);
-  kernel<<<configuration.blocks, threads, configuration.shared_bytes, static_cast<cudaStream_t>(call->stream)>>>(problem);
-  if (cudaError_t error = cudaGetLastError()) return failed(error);
+#ifdef CARVE_CLUSTER
+  ClusterPlan clusters;
+  if (cudaError_t error = plan_clusters(*call, device, clusters)) return failed(error);
+  if (clusters.call.clusters > 0) {
+    clusters.call.problem = problem;
+    if (cudaError_t error = launch(clusters.kernel, clusters.call, clusters.call.clusters * cluster_size, cluster_threads, clusters.call.at.total, cluster_size, call->stream)) return failed(error);
+    return CARVE_OK;
+  }
+#endif
+  if (cudaError_t error = launch(kernel, problem, configuration.blocks, threads, configuration.shared_bytes, 1, call->stream)) return failed(error);
   return CARVE_OK;
 }
 
@@ -307,16 +373,28 @@ EXPORT const carve_layer_counters* carve_cuda_counters(void) {
 }
 
 EXPORT const char* carve_cuda_describe(void) {
-  static thread_local char text[1024];
+  static thread_local char text[2048];
   carve_cuda_device device;
   if (cudaError_t error = current_device(device)) return failed(error), "";
-  int used = snprintf(text, sizeof text, "{\"name\": \"%s\", \"processors\": %d, \"depth\": %d", CARVE_NAME CARVE_BUILD, device.processors, CARVE_DEPTH);
+  int used = snprintf(text, sizeof text, "{\"name\": \"%s\", \"processors\": %d, \"depth\": %d", CARVE_NAME CARVE_DESIGN CARVE_BUILD, device.processors, CARVE_DEPTH);
   for (int bits : {2, 3, 0})
     for (int rows : {1, 4}) {
       const Configuration each = configure(device, bits, rows);
       used += snprintf(text + used, sizeof text - used, ", \"k%d-m%d\": {\"blocks\": %d, \"chunks\": %d, \"fragments\": %d, \"shared_bytes\": %d}",
                        bits, rows, each.blocks, each.chunks, each.fragments, each.shared_bytes);
     }
+#ifdef CARVE_CLUSTER
+  for (int bits : {2, 3})
+    for (int rows : {1, 4, 16, 32}) {
+      carve_cuda_moe_call served = {};
+      served.rows = rows, served.hidden = 4096, served.intermediate = 256, served.topk = 6, served.experts = 256;
+      served.gate.bits = served.up.bits = served.down.bits = bits, served.gate.codebook = CARVE_CODEBOOK_MCG;
+      ClusterPlan plan;
+      if (cudaError_t error = plan_clusters(served, device, plan)) return failed(error), "";
+      used += snprintf(text + used, sizeof text - used, ", \"clusters-k%d-m%d\": [%d, %d, %d, %d]", bits, rows, plan.call.clusters,
+                       plan.call.at.gate_up_slots, plan.call.at.down_slots, plan.call.at.total);
+    }
+#endif
   snprintf(text + used, sizeof text - used, "}");
   return text;
 }

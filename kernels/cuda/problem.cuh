@@ -90,16 +90,6 @@ struct Shared {
   unsigned long long first_ticket, launch;  // launch: what its flags hold
 };
 
-__device__ __forceinline__ unsigned long long load_acquire(const unsigned long long* address) {
-  unsigned long long value;
-  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ void store_release(unsigned long long* address, unsigned long long value) {
-  asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
-}
-
 __device__ __forceinline__ const uint16_t* entry_of(Table table, int expert) {
   return reinterpret_cast<const uint16_t*>(__ldg(reinterpret_cast<const unsigned long long*>(table) + expert));
 }
@@ -113,6 +103,21 @@ __device__ __forceinline__ float4 floats(uint2 raw) {
 
 __device__ __forceinline__ uint2 halves_at(const uint16_t* base, int at) { return __ldg(reinterpret_cast<const uint2*>(base + at)); }
 
+// Brings the pointer tables near while the routes are planned: afterwards every chunk needs some entries at once. Returns
+// false; only so that the compiler keeps the loads.
+template <int THREADS>
+__device__ __forceinline__ bool preload_tables(const Problem& problem) {
+  const int lines = (problem.experts + 15) / 16;  // of 16 pointers
+  bool found = false;
+  for (int number = threadIdx.x; number < 9 * lines; number += THREADS) {
+    const int kind = number / lines / 3, matrix = number / lines % 3, line = number % lines;
+    const Matrices& each = matrix == 0 ? problem.matrices[0] : matrix == 1 ? problem.matrices[1] : problem.matrices[2];
+    const Table table = kind == 0 ? each.trellis : kind == 1 ? each.suh : each.svh;
+    found |= reinterpret_cast<uintptr_t>(entry_of(table, line * 16)) == 1;
+  }
+  return found;
+}
+
 // Four values of x as halves.
 __device__ __forceinline__ uint2 x_at(const Problem& problem, int64_t at) {
   uint2 raw = __ldg(reinterpret_cast<const uint2*>(static_cast<const uint16_t*>(problem.x) + at));
@@ -125,13 +130,18 @@ __device__ __forceinline__ uint2 x_at(const Problem& problem, int64_t at) {
   return raw;
 }
 
-// Writes four neighbouring inputs (4 lane .. 4 lane + 3) of a block of 128 as B fragments: see exl3.cuh.
+// Where a lane's four neighbouring inputs (4 lane .. 4 lane + 3) of a block of 128 lie among its B fragments (see
+// exl3.cuh): two words here, two words 64 bytes on.
+__device__ __forceinline__ uint32_t place_in_fragment() {
+  const int lane = threadIdx.x % 32, quad = lane / 16, tile = lane / 4 % 4, k = lane % 4 * 4;
+  return ((quad * 16 + tile) * 4 + k % 8 / 2 * 16 + k / 8 * 2) * 4;
+}
+
 template <Codebook BOOK>
 __device__ __forceinline__ void write_fragments(uint8_t* fragment, const float (&value)[4]) {
-  const int lane = threadIdx.x % 32, quad = lane / 16, tile = lane / 4 % 4, k = lane % 4 * 4;
-  uint32_t* at = reinterpret_cast<uint32_t*>(fragment) + (quad * 16 + tile) * 4 + k % 8 / 2 * 16 + k / 8 * 2;
+  uint8_t* at = fragment + place_in_fragment();
   *reinterpret_cast<uint2*>(at) = make_uint2(operand<BOOK, paired>(value[0]), operand<BOOK, paired>(value[1]));
-  *reinterpret_cast<uint2*>(at + 16) = make_uint2(operand<BOOK, paired>(value[2]), operand<BOOK, paired>(value[3]));
+  *reinterpret_cast<uint2*>(at + 64) = make_uint2(operand<BOOK, paired>(value[2]), operand<BOOK, paired>(value[3]));
 }
 
 // Items 0 .. total of a phase in equal chunks; total * chunks fits 32 bits (checked by the host). The chunks beyond the

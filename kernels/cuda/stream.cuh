@@ -13,17 +13,6 @@ namespace carve {
 __host__ __device__ constexpr int ring_tile_bytes(int bits) { return 32 * bits + (bits % 2 ? 0 : 32); }
 __host__ __device__ constexpr int ring_item_bytes(int bits, int tiles) { return 4 * tiles * ring_tile_bytes(bits); }
 
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
-
-template <int PENDING>
-__device__ __forceinline__ void copy_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
-
 // One lane's part in copying an item.
 template <int K, int TILES>
 struct Copier {
@@ -44,32 +33,38 @@ struct Copier {
 #pragma unroll
     for (int round = 0; round < rounds; round++)
       if (pieces % 32 == 0 || round + 1 < rounds || threadIdx.x % 32 + 32 * round < pieces)
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(target + to[round]), "l"(source + from[round])
-                     : "memory");
+        copy_16(target + to[round], source + from[round]);
   }
 };
 
+// The words of a lane from a tile in shared memory; group: lane / 4.
 template <int K>
-__device__ __forceinline__ LaneWords<K> lane_words(uint32_t item, int column) {
-  const int group = threadIdx.x / 4 % 8, tile = threadIdx.x % 4;
-  const uint32_t base = item + (column * 4 + tile) * ring_tile_bytes(K), mine = base + group * 4 * K;
+__device__ __forceinline__ LaneWords<K> words_of_tile(uint32_t tile, int group) {
+  const uint32_t mine = tile + group * 4 * K;
   LaneWords<K> lane;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(lane.word[0]) : "r"(group ? mine - 4 : base + 32 * K - 4));
+  lane.word[0] = load_shared(group ? mine - 4 : tile + 32 * K - 4);
   if constexpr (K % 4 == 0) {
 #pragma unroll
-    for (int i = 1; i <= K; i += 4)
-      asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                   : "=r"(lane.word[i]), "=r"(lane.word[i + 1]), "=r"(lane.word[i + 2]), "=r"(lane.word[i + 3])
-                   : "r"(mine + 4 * (i - 1)));
+    for (int i = 1; i <= K; i += 4) {
+      const uint4 words = load_shared_4(mine + 4 * (i - 1));
+      lane.word[i] = words.x, lane.word[i + 1] = words.y, lane.word[i + 2] = words.z, lane.word[i + 3] = words.w;
+    }
   } else if constexpr (K % 2 == 0) {
 #pragma unroll
-    for (int i = 1; i <= K; i += 2)
-      asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(lane.word[i]), "=r"(lane.word[i + 1]) : "r"(mine + 4 * (i - 1)));
+    for (int i = 1; i <= K; i += 2) {
+      const uint2 words = load_shared_2(mine + 4 * (i - 1));
+      lane.word[i] = words.x, lane.word[i + 1] = words.y;
+    }
   } else {
 #pragma unroll
-    for (int i = 1; i <= K; i++) asm volatile("ld.shared.u32 %0, [%1];" : "=r"(lane.word[i]) : "r"(mine + 4 * (i - 1)));
+    for (int i = 1; i <= K; i++) lane.word[i] = load_shared(mine + 4 * (i - 1));
   }
   return lane;
+}
+
+template <int K>
+__device__ __forceinline__ LaneWords<K> lane_words(uint32_t item, int column) {
+  return words_of_tile<K>(item + (column * 4 + threadIdx.x % 4) * ring_tile_bytes(K), threadIdx.x / 4 % 8);
 }
 
 // Decodes a quad of TILES columns of tiles and multiplies it by up to 8 * GROUPS rows of x.
@@ -99,10 +94,7 @@ struct Quad {
                                               const uint32_t (&operand)[GROUPS]) {
     uint4 b[GROUPS];
 #pragma unroll
-    for (int group = 0; group < GROUPS; group++)
-      asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                   : "=r"(b[group].x), "=r"(b[group].y), "=r"(b[group].z), "=r"(b[group].w)
-                   : "r"(operand[group] + 64 * J));
+    for (int group = 0; group < GROUPS; group++) b[group] = load_shared_4(operand[group] + 64 * J);
     column<J, 0>(sums, lane[0], b);
     if constexpr (TILES > 1) column<J, 1>(sums, lane[1], b);
   }

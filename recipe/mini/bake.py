@@ -21,7 +21,7 @@ import numpy as np
 from carve_kernels.exl3.codebook import Codebook
 from numpy.typing import NDArray
 
-from recipe import bake_layers, pack_write
+from recipe import bake_layers, pack_write, whole_folder
 from recipe.bake_layers import Coding, Hessians, Layer, Module
 from recipe.headers import Entry, read_header
 from recipe.mini.glm import coded_modules, layer_of
@@ -60,7 +60,7 @@ def bake(
         missing = f"none of {absent[:3]}"
         raise InputError("checkpoint lacks weights", where=str(checkpoint), expected="every module", found=missing)
     identity = _identity(checkpoint, settings, hessians)
-    building = bake_layers.begin(pack_write.partial_folder(folder), identity, restart=True)
+    building = bake_layers.begin(whole_folder.partial(folder), identity, restart=True)
     layers = _layers(building, entries, coded)
     bake_layers.bake_layers(layers, Coding(settings.codebook, settings.seed, threads=threads), hessians or {}, print)
     return _complete(checkpoint, building, folder, identity, layers)
@@ -132,7 +132,7 @@ def _complete(
     pack_write.write_json(building / REPORT, report)
     pack_write.copy_small_files(checkpoint, building)
     bake_layers.clear_state(building)
-    pack_write.publish(building, folder)
+    whole_folder.publish(building, folder)
     return report
 
 

@@ -17,20 +17,20 @@ import numpy as np
 from carve_kernels.exl3 import linear, pack_format
 from numpy.typing import NDArray
 
-from recipe import pack_write
+from recipe import pack_write, whole_folder
 from recipe.pack import Pack, read_pack
 
 
 def dequantise(pack: Path, folder: Path) -> Path:
     """Write the checkpoint into ``folder`` (StateError where it exists, PackError for a broken pack) and return it."""
     source = read_pack(pack)
-    partial = pack_write.fresh(pack_write.partial_folder(folder))
+    partial = whole_folder.fresh(whole_folder.partial(folder))
     pack_write.write_shard(partial / "model.safetensors", weights(source))
     config = json.loads((pack / "config.json").read_text(encoding="utf-8"))
     config.pop("quantization_config", None)
     pack_write.write_json(partial / "config.json", config | {"dtype": "float32"})
     pack_write.copy_small_files(pack, partial)
-    pack_write.publish(partial, folder)
+    whole_folder.publish(partial, folder)
     return folder
 
 

@@ -15,7 +15,7 @@ from carve_kernels.exl3 import linear, pack_format, quantise
 from carve_kernels.exl3.linear import Linear
 from numpy.typing import NDArray
 
-from recipe import pack_write, shard_write
+from recipe import pack_write, shard_write, whole_folder
 from recipe.configured import CONFIG
 from recipe.headers import Header, read_header
 from recipe.mini.dequantise import coded
@@ -116,7 +116,7 @@ def float8_values() -> NDArray[np.float64]:
 
 def _write(pack: Pack, folder: Path, replaced: dict[str, dict[str, Stored]]) -> None:
     """A copy of ``pack`` with some modules' tensors exchanged, file by file."""
-    partial = pack_write.fresh(pack_write.partial_folder(folder))
+    partial = whole_folder.fresh(whole_folder.partial(folder))
     spool = partial / ".spool"
     for header in pack.headers:
         _write_shard(header, partial / header.file.name, spool, replaced)
@@ -125,13 +125,13 @@ def _write(pack: Pack, folder: Path, replaced: dict[str, dict[str, Stored]]) -> 
     headers = [read_header(partial / header.file.name) for header in pack.headers]
     pack_write.write_index(partial, {one.file.name: {e.name: e.nbytes for e in one.entries} for one in headers})
     _write_configuration(pack, partial, headers)
-    pack_write.publish(partial, folder)
+    whole_folder.publish(partial, folder)
 
 
 def _write_shard(header: Header, target: Path, spool: Path, replaced: dict[str, dict[str, Stored]]) -> None:
     mine = sorted({entry.name.rpartition(".")[0] for entry in header.entries} & replaced.keys())
     kept = [entry for entry in header.entries if entry.name.rpartition(".")[0] not in mine]
-    parts = [Part(one.name, one.dtype, one.shape, one.file, one.start, one.nbytes) for one in kept]
+    parts = [Part.of(one) for one in kept]
     with spool.open("wb") as out:
         for module in mine:
             for name, (dtype, array) in replaced[module].items():

@@ -16,7 +16,7 @@ from carve_kernels.exl3.codebook import Codebook
 from carve_kernels.exl3.linear import Linear
 from numpy.typing import NDArray
 
-from recipe import pack_write
+from recipe import pack_write, whole_folder
 from recipe.mini import byte_tokenizer
 from recipe.mini.glm import ExpertBits, coded_modules, layer_of
 
@@ -86,7 +86,7 @@ def generate(
     for name, array in _tensors(config, coded_modules(config, expert_bits, mlp_bits), rng, book):
         by_layer.setdefault(layer_of(name), {})[name] = array
 
-    partial = pack_write.fresh(pack_write.partial_folder(folder))
+    partial = whole_folder.fresh(whole_folder.partial(folder))
     shards = {
         pack_write.shard_name(number, len(by_layer)): tensors
         for number, tensors in enumerate(by_layer.values(), start=1)
@@ -99,7 +99,7 @@ def generate(
     config["quantization_config"] = pack_write.quantization_config(shapes)
     pack_write.write_json(partial / "config.json", config)
     byte_tokenizer.write(partial, vocabulary, config["max_position_embeddings"])
-    pack_write.publish(partial, folder)
+    whole_folder.publish(partial, folder)
     return folder
 
 

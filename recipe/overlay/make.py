@@ -1,27 +1,24 @@
-"""Make the overlaid pack: a file at a time, two at once, memory a few chunks; whole or not at all."""
+"""Make the overlaid pack: file by file, memory a few chunks whatever its size; whole or not at all."""
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
-import os
 import shutil
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recipe import pack_write, shard_write
+from recipe import pack_write, whole_folder
 from recipe.closure import INDEX
-from recipe.headers import Entry, Header, read_header
+from recipe.headers import Entry, read_header
+from recipe.overlay import shards
 from recipe.overlay.configuration import configurations
 from recipe.overlay.donor import Donor, open_donor, open_pack
+from recipe.overlay.shards import Shard
 from recipe.overlay.splice import Plan, resolve
-from recipe.overlay.target import coming_to, entries_of, overlay_of, parts_of, tensors_of
+from recipe.overlay.target import entries_of, overlay_of, parts_of, tensors_of
 from recipe.pack import Pack, read_pack
-from recipe.payload import READERS, file_digests, identity, sha256_of
+from recipe.payload import file_digests, identity
 from recipe.product import Job, Product
 from runner.digest import canonical_json, sha256_file, sha256_json, sha256_listing, sha256_tree
 from runner.errors import StateError
@@ -30,22 +27,8 @@ from runner.model.product import PROVENANCE
 
 BEGUN = ".begun.json"
 """In the unfinished folder: what is being made of what, so that nothing else goes on with it."""
-_DONE = ".done-"
-_FICLONE = 0x40049409
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One weight file of the product."""
-
-    how: str
-    """``rewritten``, or how it came over: ``copy``, ``link``, ``reflink``."""
-    source: str
-    """SHA-256 of the source's file, as it was read."""
-    digest: str
-    """SHA-256 of the product's file."""
-    tensors: dict[str, str] = field(default_factory=dict)
-    """SHA-256 of each tensor that came from the donor."""
+_WRITERS = 4
+"""Files written at once, more than a small machine has cores: while the disk settles one, others are hashed."""
 
 
 def make(job: Job) -> Product:
@@ -82,16 +65,14 @@ def resolved(job: Job) -> tuple[Pack, Donor, Plan]:
 
 def _build(job: Job, source: Pack, donor: Donor, plan: Plan) -> None:
     recipe = overlay_of(job)
-    partial = pack_write.partial_folder(job.product)
+    partial = whole_folder.partial(job.product)
     _begin(job, partial, source, donor)
     _room(job, partial, source, plan)
     small = source.small_files_digest()
     donor.fetch(splice.donor for splice in plan.splices)
-    with ThreadPoolExecutor(READERS) as pool:
-        pending = {
-            header.file.name: pool.submit(_shard, job, partial, header, plan, donor) for header in source.headers
-        }
-        shards = {name: one.result() for name, one in pending.items()}
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        made = pool.map(lambda header: shards.bring(job, partial, header, plan, donor), source.headers)
+        files = {header.file.name: shard for header, shard in zip(source.headers, made, strict=True)}
     for file in source.small_files():
         if file.name not in {INDEX, PROVENANCE}:
             _copy_small(file, partial / file.relative_to(source.folder))
@@ -101,12 +82,12 @@ def _build(job: Job, source: Pack, donor: Donor, plan: Plan) -> None:
         headers = [read_header(partial / header.file.name) for header in source.headers]
         sizes = {one.file.name: {entry.name: entry.nbytes for entry in one.entries} for one in headers}
         pack_write.write_index(partial, sizes)
-    pack_write.write_json(partial / PROVENANCE, provenance(job, source, donor, plan, shards))
+    pack_write.write_json(partial / PROVENANCE, provenance(job, source, donor, plan, files))
     job.note("read the source again")
-    _unchanged(source, {name: shard.source for name, shard in shards.items()}, small)
+    _unchanged(source, {name: shard.source for name, shard in files.items()}, small)
     for note in partial.glob(".*"):
         note.unlink()
-    pack_write.publish(partial, job.product)
+    whole_folder.publish(partial, job.product)
 
 
 def _begin(job: Job, partial: Path, source: Pack, donor: Donor) -> None:
@@ -121,7 +102,7 @@ def _begin(job: Job, partial: Path, source: Pack, donor: Donor) -> None:
     }
     path = partial / BEGUN
     if not path.is_file():
-        pack_write.fresh(partial)
+        whole_folder.fresh(partial)
         write_whole(path, canonical_json(begun))
         return
     before = json.loads(path.read_bytes())
@@ -156,73 +137,6 @@ def _room(job: Job, partial: Path, source: Pack, plan: Plan) -> None:
         )
 
 
-def _shard(job: Job, partial: Path, header: Header, plan: Plan, donor: Donor) -> Shard:
-    """One file of the product, unless an earlier attempt finished it."""
-    name = header.file.name
-    target, note = partial / name, partial / f"{_DONE}{name}.json"
-    if note.is_file() and target.is_file():
-        return Shard(**json.loads(note.read_bytes()))
-    target.unlink(missing_ok=True)
-    source = header.file.resolve()
-    if name in plan.rewritten:
-        digest, of_parts = shard_write.write(target, parts_of(plan, header, donor), header.metadata)
-        own = {splice.name for splice in coming_to(plan, name)}
-        tensors = {part: found for part, found in of_parts.items() if part in own}
-        made = Shard("rewritten", sha256_of(source), digest, tensors)
-    else:
-        how = overlay_of(job).unchanged
-        digest = _BRING[how](job, source, target)
-        made = Shard(how, digest, digest)
-    write_whole(note, json.dumps(asdict(made)).encode())
-    job.note(f"{name} {made.how}")
-    return made
-
-
-def _copied(_job: Job, source: Path, target: Path) -> str:
-    found: list[str] = []
-    shard_write.appear(target, lambda put: found.append(sha256_of(source, put)))
-    return found[0]
-
-
-def _linked(job: Job, source: Path, target: Path) -> str:
-    """A second name of the same file: only inside a store, whose packs are never written to."""
-    store = (job.root / (overlay_of(job).store or "")).resolve()
-    for path in (source, target):
-        if not path.resolve().is_relative_to(store):
-            raise StateError(
-                "a file outside the pack store cannot be shared",
-                where=str(path),
-                expected=f"a path in {store}",
-                found=str(path.resolve()),
-                next_step="move the pack into the store, or copy unchanged files",
-            )
-    digest = sha256_of(source)
-    os.link(source, target)
-    return digest
-
-
-def _reflinked(_job: Job, source: Path, target: Path) -> str:
-    """A copy that shares its blocks until one side is written to. Raises StateError where the disk cannot do it."""
-    digest = sha256_of(source)
-    with source.open("rb") as old, target.open("xb") as new:
-        try:
-            fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
-        except OSError as error:
-            target.unlink()
-            if error.errno in (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY):
-                raise StateError(
-                    "this file system has no reflinks",
-                    where=str(target),
-                    found=str(error.strerror),
-                    next_step="copy unchanged files, or link them inside a pack store",
-                ) from error
-            raise
-    return digest
-
-
-_BRING: dict[str, Callable[[Job, Path, Path], str]] = {"copy": _copied, "link": _linked, "reflink": _reflinked}
-
-
 def _copy_small(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
@@ -244,7 +158,7 @@ def _unchanged(source: Pack, read: dict[str, str], small: str) -> None:
         )
 
 
-def provenance(job: Job, source: Pack, donor: Donor, plan: Plan, shards: dict[str, Shard]) -> dict[str, Any]:
+def provenance(job: Job, source: Pack, donor: Donor, plan: Plan, files: dict[str, Shard]) -> dict[str, Any]:
     """Where every part of the product comes from; no times and no places of this disk, so the same work is the same."""
     recipe = overlay_of(job)
     where: dict[str, Entry] = {}
@@ -256,12 +170,12 @@ def provenance(job: Job, source: Pack, donor: Donor, plan: Plan, shards: dict[st
         "recipe": recipe.model_dump(mode="json", exclude_none=True),
         "source": {
             "header_digest": source.header_digest(),
-            "payload_digest": sha256_listing({name: shard.source for name, shard in shards.items()}),
+            "payload_digest": sha256_listing({name: shard.source for name, shard in files.items()}),
             "small_files_digest": source.small_files_digest(),
         },
         "donor": donor.identity(),
         "files": {
-            name: {"how": shard.how, "source": shard.source, "digest": shard.digest} for name, shard in shards.items()
+            name: {"how": shard.how, "source": shard.source, "digest": shard.digest} for name, shard in files.items()
         },
         "tensors": [
             {
@@ -272,7 +186,7 @@ def provenance(job: Job, source: Pack, donor: Donor, plan: Plan, shards: dict[st
                 "dtype": splice.donor.dtype,
                 "donor_shape": list(splice.donor.shape),
                 "shape": list(splice.shape),
-                "payload": shards[splice.shard].tensors[splice.name],
+                "payload": files[splice.shard].tensors[splice.name],
                 "file": splice.shard,
                 "bytes": [where[splice.name].start, where[splice.name].stop],
             }

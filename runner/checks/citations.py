@@ -25,7 +25,7 @@ def citations(order: WorkOrder) -> Iterator[Fault]:
 
 def _fault(fact: Fact, name: str, cited: str) -> str:
     """What is wrong with one citation; empty where it holds."""
-    path = _find(name)
+    path = find_order(name)
     if path is None:
         return f"there is no order {name}"
     try:
@@ -45,7 +45,7 @@ def _fault(fact: Fact, name: str, cited: str) -> str:
     return ""
 
 
-def _find(name: str) -> Path | None:
+def find_order(name: str) -> Path | None:
     """The file of an order, in the workspace or in this checkout; ``t5`` may lie in ``T5.yaml``."""
     folders = [source_root() / "orders"]
     with suppress(InputError):  # called from outside any workspace

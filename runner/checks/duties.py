@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from runner.checks.citations import find_order
 from runner.checks.fault import Fault
-from runner.model.order import KernelOrder, WorkOrder
+from runner.model.order import KernelOrder, PatchOrder, WorkOrder, files_of
 from runner.model.seat import SeatManifest
+
+DELIVERED = {"kernel": ("kernels/cpu/", "kernels/cuda/", "serve/plugin/"), "patch": ("recipe/patches/",)}
+"""Where a craftsperson's files may lie, by kind: nothing there plans, measures or judges."""
 
 
 def duties(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
     """Every duty that is not met."""
     yield from _prior_art(order)
     yield from _capabilities(order, manifest)
+    yield from _deliveries(order)
+    for index, name in enumerate(order.scope.only_after if order.scope else ()):
+        if find_order(name) is None:
+            yield Fault(("scope", "only_after", index), f"there is no order {name}")
     for index, addition in enumerate(order.added):
         if not _exists(order, addition.field):
             yield Fault(("added", index, "field"), f"the order has no field {addition.field}")
@@ -41,6 +49,22 @@ def _prior_art(order: WorkOrder) -> Iterator[Fault]:
     if order.design is None or not order.design.prior_art:
         message = "no prior art: say what exists that does this work, where, and why it is not simply used"
         yield Fault(("design", "prior_art"), message)
+
+
+def _deliveries(order: WorkOrder) -> Iterator[Fault]:
+    """What nobody could deliver: files of a kind that is made from the order alone, and files that judge."""
+    kind, in_scope = getattr(order, "kind", ""), order.scope.files_allowed if order.scope else ()
+    if in_scope and not isinstance(order, PatchOrder):
+        why = "a kernel order names them under candidate"
+        if not isinstance(order, KernelOrder):
+            why = f"what kind {kind} asks for is made from the order alone: the runner takes no file for it"
+        yield Fault(("scope", "files_allowed"), why)
+    place = ("candidate", "files_allowed") if isinstance(order, KernelOrder) else ("scope", "files_allowed")
+    folders = DELIVERED["kernel" if isinstance(order, KernelOrder) else "patch"]
+    for index, glob in enumerate(files_of(order)):
+        if not glob.startswith(folders):
+            message = f"{glob} is nothing for a craftsperson: files of a {kind} order lie in "
+            yield Fault((*place, index), message + " or ".join(folders))
 
 
 def _capabilities(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:

@@ -18,12 +18,12 @@ def canon(
     as_json: AsJson = False,
 ) -> None:
     """Make canon/LNA-CANON.md from the signed statements."""
-    from runner import canon, ledger
+    from runner import canon
     from runner.attest.trust import load_trust
     from runner.paths import workspace
 
     here = workspace()
-    text = canon.render(ledger.load(here, load_trust(here, user=False)))
+    text = canon.generate(here, load_trust(here, user=False))
     difference = canon.differs(here, text)
     if not check:
         canon.write(here, text)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from runner.commands.output import AsJson, answer
+
+if TYPE_CHECKING:
+    from runner.craft.dispatch import Dispatch
+    from runner.craft.loop import Carried
+    from runner.model.attempt import Attempt
 
 OrderPath = Annotated[Path, typer.Argument(metavar="ORDER", help="A work order (YAML).")]
 
@@ -20,59 +25,98 @@ def dispatch(
         str, typer.Option(help="Why the craftsperson may use a network that the order closes.")
     ] = "",
     hand_in: Annotated[bool, typer.Option("--hand-in", help="A person's clone is finished: look at it.")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Execute each candidate and go on until one passes or no attempt is left.")
+    ] = False,
+    seat: Annotated[str, typer.Option("--seat", help="With --execute: another seat than the order's.")] = "",
     release: Annotated[bool, typer.Option("--release", help="Let go of the files that the order holds.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Give an order to a craftsperson, in a clone of its own, until a candidate is frozen."""
+    """Give an order to a craftsperson, in a clone of its own, until a candidate is frozen (or, executed, passes)."""
     from runner.commands.progress import watching
-    from runner.craft.bench import CANDIDATE, Bench
+    from runner.craft.bench import benches
     from runner.craft.dispatch import Dispatch
     from runner.craft.dispatch import dispatch as give
     from runner.errors import InputError
     from runner.model.order import load_order
     from runner.paths import source_root, workspace
 
-    bench = Bench.of(load_order(order))
     if release:
-        held = bench.release()
+        name = load_order(order).order.id
+        held = sum(bench.release() for bench in benches() if bench.order == name) > 0
         answer({"released": held}, "files let go" if held else "nothing was held", as_json=as_json)
         return 0
     if not to:
         raise InputError("nobody is named", expected="--to NAME", found="nothing")
     with watching(quiet=quiet or as_json) as progress:
         given = Dispatch(order, to, workspace(), source_root(), progress, network_because, hand_in)
-        made = give(given)
+        if execute:
+            from runner.craft.loop import carry_out
+
+            value, text, code = _carried(given, carry_out(given, seat))
+        else:
+            value, text, code = _made(given, give(given))
+    answer(value, text, as_json=as_json)
+    return code
+
+
+Told = tuple[dict[str, Any], str, int]
+"""JSON, text and exit code."""
+
+
+def _made(given: Dispatch, made: Attempt | Path) -> Told:
+    from runner.craft.bench import CANDIDATE
+    from runner.paths import command
+
     if isinstance(made, Path):
-        brief, again = made.parent / "brief.md", f"runner dispatch {order} --to {to} --hand-in"
-        text = f"clone {made}\nbrief {brief}\nwhen it is finished: {again}"
-        answer({"clone": str(made), "brief": str(brief)}, text, as_json=as_json)
-        return 0
-    value = {"bench": str(bench.folder), "attempt": made.model_dump(mode="json")}
+        return _awaits(given, made)
+    bench = given.bench.folder
+    value = {"bench": str(bench), "attempt": made.model_dump(mode="json")}
     if made.commit is None:
         lines = [f"attempt {made.number}: no candidate", *(f"  {one.kind}: {one.detail}" for one in made.findings)]
-        answer(value, "\n".join(lines), as_json=as_json)
-        return 1
-    candidate = bench.folder / CANDIDATE
+        return value, "\n".join(lines), 1
     lines = [
         f"attempt {made.number}: candidate {made.commit}",
         *(f"  {path}" for path in made.changed),
-        f"next: runner execute {order} --candidate {candidate}",
+        f"next: {command('execute', given.order, '--candidate', bench / CANDIDATE)}",
     ]
-    answer(value | {"candidate": str(candidate)}, "\n".join(lines), as_json=as_json)
-    return 0
+    return value | {"candidate": str(bench / CANDIDATE)}, "\n".join(lines), 0
+
+
+def _awaits(given: Dispatch, clone: Path, *more: str) -> Told:
+    from runner.paths import command
+
+    brief, again = clone.parent / "brief.md", command("dispatch", given.order, "--to", given.name, "--hand-in", *more)
+    text = f"clone {clone}\nbrief {brief}\nwhen it is finished: {again}"
+    return {"clone": str(clone), "brief": str(brief)}, text, 0
+
+
+def _carried(given: Dispatch, carried: Carried) -> Told:
+    from runner.paths import workspace
+    from runner.summary import attempt_outcome
+
+    value: dict[str, Any] = {"attempts": [one.model_dump(mode="json") for one in carried.attempts]}
+    lines = [f"attempt {one.number} by {one.craftsperson}: {attempt_outcome(one)}" for one in carried.attempts]
+    if carried.run:
+        report = workspace() / "reports" / given.file.order.id / carried.run
+        value |= {"run": carried.run, "report": str(report) if report.is_dir() else None}
+        lines.append(f"report: {report}" if report.is_dir() else f"run {carried.run} has no report")
+    if carried.clone:
+        awaits, text, _ = _awaits(given, carried.clone, "--execute")
+        value, lines = value | awaits, [*lines, text]
+    return value | {"exit_code": carried.code}, "\n".join(lines), carried.code
 
 
 def review_order(order: OrderPath, as_json: AsJson = False) -> int:
     """Ask the order's reviewers, side by side, for claims."""
     from runner.craft.reviewers import review
-    from runner.paths import source_root, workspace
+    from runner.paths import command, source_root, workspace
 
     path, silent = review(order, workspace(), source_root())
     lines = [f"claims: {path}", *(f"{name} gave none: {why}" for name, why in silent.items())]
-    answer(
-        {"claims": str(path), "silent": silent}, "\n".join([*lines, f"next: runner conflicts {path}"]), as_json=as_json
-    )
+    lines.append(f"next: {command('conflicts', path)}")
+    answer({"claims": str(path), "silent": silent}, "\n".join(lines), as_json=as_json)
     return 2 if silent else 0
 
 

@@ -116,6 +116,19 @@ def seat_list(as_json: AsJson = False) -> None:
     answer([one.model_dump(mode="json") for one in found], "\n".join(lines), as_json=as_json)
 
 
+@seat.command("noise")
+def seat_noise(name: SeatName, as_json: AsJson = False) -> None:
+    """What the signed reports of a seat say of its noise: the manifest's block ``noise``."""
+    from runner import ledger
+    from runner.attest.trust import load_trust
+    from runner.noise import seat_noise as measure
+    from runner.paths import workspace
+
+    here = workspace()
+    found = measure(ledger.load(here, load_trust(here)), name)
+    answer(found.model_dump(mode="json"), "\n".join(found.lines), as_json=as_json)
+
+
 @seat.command("up")
 def seat_up(name: SeatName, as_json: AsJson = False) -> None:
     """Boot the incumbent and hold it until interrupted or terminated."""
@@ -133,6 +146,18 @@ def seat_up(name: SeatName, as_json: AsJson = False) -> None:
         answer({"boot": boot.record.id, "url": boot.base_url}, text, as_json=as_json)
         sys.stdout.flush()
         signal.pause()
+
+
+@seat.command("status")
+def seat_status(name: SeatName, as_json: AsJson = False) -> int:
+    """Count what stands on a docker seat against its manifest; exit 1 where they differ."""
+    from runner.standing import differences_now
+
+    container, compared, differences = differences_now(name)
+    lines = [f"{one.name}: {one.requested} is canonical, {one.resolved} stands" for one in differences]
+    value = {"container": container, "compared": compared, "differences": [one.model_dump() for one in differences]}
+    answer(value, "\n".join([*lines, f"{container}: {len(lines)} of {compared} differ"]), as_json=as_json)
+    return 1 if differences else 0
 
 
 @seat.command("readback")

@@ -17,11 +17,12 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An empty or new folder.")] = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Make a workspace: orders, canon and reports."""
-    from runner.workspace import make_workspace, write_schema
+    """Make a workspace: orders, canon and reports, and who can be given an order."""
+    from runner.workspace import make_workspace, write_crew, write_schema
 
     made = make_workspace(folder)
     write_schema(made)
+    write_crew(made)
     answer({"workspace": str(made)}, f"workspace {made}", as_json=as_json)
 
 
@@ -32,11 +33,12 @@ def new(
     as_json: AsJson = False,
 ) -> None:
     """Write a starter order; `check` says what is left to fill in."""
-    from runner.paths import workspace
+    from runner.paths import command, workspace
     from runner.workspace import write_starter
 
     path = write_starter(workspace(), name, kind, seat)
-    answer({"order": str(path)}, f"wrote {path}\nwhat is left to fill in: runner check {path}", as_json=as_json)
+    text = f"wrote {path}\nwhat is left to fill in: {command('check', path)}"
+    answer({"order": str(path)}, text, as_json=as_json)
 
 
 def check(

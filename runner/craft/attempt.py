@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from runner.clock import now
 from runner.craft import guard, sandbox
 from runner.craft.bench import REVIEWS, Bench, benches, crafts
 from runner.craft.guard import Watched
+from runner.craft.retry import shortened
 from runner.craft.sandbox import Walls
 from runner.craft.session import Setting, finding, hold
 from runner.craft.store import REGULAR, Change, Store, digests, permitted, tree_digest
@@ -24,9 +25,11 @@ from runner.model.craftsperson import CraftspersonEntry, Limits
 from runner.sandbox import devices
 from runner.steps.journal import Journal
 
-BRIEF, TRANSCRIPT, JOURNAL = "BRIEF.md", "transcript.log", "journal.jsonl"
+BRIEF, CLONE, TRANSCRIPT, JOURNAL = "BRIEF.md", "clone", "transcript.log", "journal.jsonl"
 FREE_BYTES = 500 << 20
 """Left on the disk before an attempt may begin."""
+SHOWN, NAME = 20, 120
+"""How many paths of a change are written down, and how many characters of each."""
 PACKAGES = ("runner", "serve", "recipe", "carve_kernels")
 IMPORTS = (
     "import importlib.util as u\n"
@@ -50,6 +53,7 @@ class Task:
     checkout: Path
     workspace: Path
     allowed: tuple[str, ...]
+    forbidden: tuple[str, ...]
     base: str
     """Commit of the checkout; the change is measured against it."""
     start: str
@@ -64,7 +68,7 @@ class Task:
         folder = self.folder
         return Walls(
             checkout=self.checkout,
-            clone=folder / "clone",
+            clone=folder / CLONE,
             home=folder / "home",
             temporary=folder / "tmp",
             network=self.entry.limits.network == "open",
@@ -165,9 +169,9 @@ def _look(task: Task, store: Store, session: Session, found: list[Finding]) -> A
         brief=sha256_bytes(task.brief.encode()),
         base=task.base,
         session=session,
-        findings=tuple(found),
+        findings=tuple(one.model_copy(update={"detail": shortened(one.detail)}) for one in found),
         deviations=task.deviations,
-        changed=tuple(change.path for change in changes),
+        changed=_first([change.path for change in changes]),
         commit=None if found else commit,
         tree=None if found or commit is None else tree_digest(digests(store.files(task.base, commit, task.allowed))),
     )
@@ -175,6 +179,12 @@ def _look(task: Task, store: Store, session: Session, found: list[Finding]) -> A
         shutil.rmtree(folder, ignore_errors=True)
     task.bench.keep(attempt)
     return attempt
+
+
+def _first(paths: Sequence[str]) -> tuple[str, ...]:
+    """The history of nine attempts has to fit into a report, whatever one of them did."""
+    shown = tuple(shortened(path, NAME) for path in paths[:SHOWN])
+    return (*shown, f"… and {len(paths) - SHOWN} more") if len(paths) > SHOWN else shown
 
 
 def _frozen(task: Task, store: Store) -> tuple[str, tuple[Change, ...]]:
@@ -187,6 +197,8 @@ def _frozen(task: Task, store: Store) -> tuple[str, tuple[Change, ...]]:
 
 def _of_changes(task: Task, store: Store, changes: tuple[Change, ...], commit: str) -> Iterator[Finding]:
     outside = [change.path for change in changes if not permitted(change.path, task.allowed)]
+    if denied := [change.path for change in changes if permitted(change.path, task.forbidden)]:
+        yield finding("outside-allowed", f"changed {', '.join(denied)}, which the order forbids")
     if outside:
         yield finding("outside-allowed", f"changed {', '.join(outside)}; allowed: {', '.join(task.allowed)}")
     if odd := [change.path for change in changes if change.path not in outside and change.mode not in REGULAR]:

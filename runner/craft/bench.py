@@ -2,6 +2,7 @@
 
 store.git/             every frozen candidate
 candidate.json         the newest one
+passed-over.json       runs whose seat was broken: they judge nobody
 lease.json             files that no other order may touch until this one is finished or let go
 attempts/<n>/          clone, brief.md, transcript.log, journal.jsonl, attempt.json
 reviews/<n>/           the same for each reviewer
@@ -32,6 +33,7 @@ from runner.paths import state_home
 CRAFT = "craft"
 REVIEWS = "reviews"
 CANDIDATE = "candidate.json"
+PASSED_OVER = "passed-over.json"
 
 
 class Lease(Record):
@@ -55,7 +57,12 @@ class Bench:
     @classmethod
     def of(cls, file: OrderFile) -> Bench:
         """The bench of this very text of the order."""
-        return cls(crafts() / f"{file.order.id}-{file.digest[:12]}", file.order.id, file.digest)
+        return cls.named(file.order.id, file.digest)
+
+    @classmethod
+    def named(cls, order: Slug, digest: Digest) -> Bench:
+        """The bench of the order with this id and digest."""
+        return cls(crafts() / f"{order}-{digest[:12]}", order, digest)
 
     def attempts(self) -> tuple[Attempt, ...]:
         """Every finished attempt, oldest first."""
@@ -79,6 +86,15 @@ class Bench:
         """The newest frozen candidate."""
         path = self.folder / CANDIDATE
         return CandidateFile.model_validate_json(path.read_bytes()) if path.is_file() else None
+
+    def pass_over(self, run: Slug) -> None:
+        """This run judges nobody: its seat was broken."""
+        write_whole(self.folder / PASSED_OVER, canonical_json(sorted({*self.passed_over(), run})))
+
+    def passed_over(self) -> frozenset[str]:
+        """Runs that judge nobody."""
+        path = self.folder / PASSED_OVER
+        return frozenset(json.loads(path.read_bytes())) if path.is_file() else frozenset()
 
     def lease(self) -> Lease | None:
         """The files this order holds."""
@@ -139,13 +155,16 @@ def benches() -> list[Bench]:
 def take_lease(bench: Bench, name: str, allowed: Sequence[str], files: Sequence[str]) -> None:
     """Hold ``allowed`` for this order. ``files`` are the checkout's, to see where two globs meet.
 
-    Raises StateError where another order holds one of the same files.
+    An earlier text of the order lets go. Raises StateError where another order holds one of the same files.
     """
     write_whole(bench.folder / "bench.json", canonical_json({"order": bench.order, "digest": bench.digest}))
     wanted = _reach(allowed, files)
     for other in benches():
         lease = other.lease()
         if lease is None or other.folder == bench.folder:
+            continue
+        if other.order == bench.order and not other.at_work():
+            other.release()  # an earlier text of this order, which nobody can go on with
             continue
         if both := wanted & _reach(lease.files, files):
             raise StateError(

@@ -3,34 +3,60 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from runner.craft.bench import Bench
+from runner.craft.retry import shortened
 from runner.craft.store import Store, digests, tree_digest
 from runner.digest import canonical_json, sha256_json
-from runner.errors import InputError, TrustError
+from runner.errors import CarveError, InputError, TrustError
 from runner.files import write_whole
-from runner.model.attempt import CandidateFile
-from runner.model.order import KernelOrder, OrderFile
+from runner.model.attempt import CandidateFile, Finding
+from runner.model.order import KernelOrder, OrderFile, PatchOrder, files_of
 from runner.paths import source_root
+from runner.steps.journal import Journal
 
 FOLDER = "candidate"
 FILE = "candidate.json"
+REFUSED = "refused"
+"""Event of a run that ended without a report: its candidate cannot be built, so there is nothing to judge."""
+
+
+class CandidateError(InputError):
+    """A frozen candidate that cannot be built."""
 
 
 def allowed_files(file: OrderFile) -> tuple[str, ...]:
     """The files that a craftsperson may touch for this order. Raises InputError where it names none."""
-    allowed = file.order.candidate.files_allowed if isinstance(file.order, KernelOrder) else ()
-    if not allowed:
-        raise InputError(
-            "nobody can be given this order",
-            where=file.order.id,
-            expected="candidate.files_allowed names the files that may be changed",
-            found="none" if isinstance(file.order, KernelOrder) else f"an order of kind {file.order.kind}",
-        )
-    return allowed
+    order = file.order
+    if allowed := files_of(order):
+        return allowed
+    if isinstance(order, KernelOrder | PatchOrder):
+        place = "candidate" if isinstance(order, KernelOrder) else "scope"
+        expected, found = f"{place}.files_allowed names the files that may be changed", "none"
+        step = f"add {place}.files_allowed; without it what stands in the checkout is judged: runner execute"
+    else:
+        expected, found = "a kernel or patch order", f"an order of kind {order.kind}"
+        step = "the runner makes and judges it from the order alone: runner execute"
+    raise InputError(
+        "nobody can be given this order", where=order.id, expected=expected, found=found, next_step=f"{step} ORDER"
+    )
+
+
+@contextmanager
+def refusable(run_folder: Path, journal: Journal) -> Iterator[None]:
+    """Where an InputError inside is a frozen candidate's own fault, it is recorded and raised as CandidateError."""
+    try:
+        yield
+    except InputError as error:
+        if taken(run_folder) is None:
+            raise
+        journal.write(REFUSED, verdict="does not build")
+        raise _refuse(run_folder, error) from error
 
 
 def take(path: Path, file: OrderFile, run_folder: Path) -> None:
@@ -58,6 +84,25 @@ def take(path: Path, file: OrderFile, run_folder: Path) -> None:
     for name, data in files.items():
         write_whole(run_folder / FOLDER / name, data)
     write_whole(run_folder / FILE, canonical_json(candidate.model_dump(mode="json")))
+
+
+def _refuse(run_folder: Path, error: CarveError) -> CandidateError:
+    """Record at the bench that the run's candidate cannot be built; the error that ends the run."""
+    candidate = _read(run_folder / FILE)
+    history = candidate.history
+    bench = Bench.named(history.order, history.order_digest)
+    said = f"{error.what} ({error.where}): {error.found}"
+    detail = shortened(said.replace(f"{run_folder}/", ""))  # a report names no path of a machine
+    for attempt in bench.attempts():
+        if attempt.commit == candidate.commit and attempt.waits:
+            bench.keep(attempt.model_copy(update={"findings": (Finding(kind="does-not-build", detail=detail),)}))
+    return CandidateError(
+        "the candidate cannot be built",
+        where=error.where,
+        expected=error.expected,
+        found=error.found,
+        next_step="dispatch the order again: the next brief holds these words",
+    )
 
 
 def _read(path: Path) -> CandidateFile:
@@ -102,9 +147,27 @@ def laid_over(run_folder: Path, sources: Path) -> Path:
 
 
 def toy(run_folder: Path, sources: Sequence[str]) -> str:
-    """The fake seat's 'library': the first word of the candidate's source names which toy it is; empty for none."""
-    paths = [run_folder / FOLDER / name for name in sources]
-    return next((path.read_text(errors="replace").split()[0] for path in paths if path.is_file()), "")
+    """The fake seat's 'library': the first word of the candidate's source names which toy it is; empty for none.
+
+    Raises InputError for a source without a word, which is what does not compile there.
+    """
+    path = next((path for name in sources if (path := run_folder / FOLDER / name).is_file()), None)
+    if path is None:
+        return ""
+    words = path.read_text(errors="replace").split()
+    if not words:
+        raise InputError("the toy's source is empty", where=path.name, expected="the name of a toy", found="nothing")
+    return words[0]
 
 
-__all__ = ["allowed_files", "laid_over", "subjects", "take", "taken", "toy"]
+__all__ = [
+    "REFUSED",
+    "CandidateError",
+    "allowed_files",
+    "laid_over",
+    "refusable",
+    "subjects",
+    "take",
+    "taken",
+    "toy",
+]

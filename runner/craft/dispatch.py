@@ -19,7 +19,7 @@ from runner.craft.attempt import Task, handed_in, waiting, worked
 from runner.craft.bench import CANDIDATE, Bench, benches, take_lease
 from runner.craft.candidate import allowed_files
 from runner.craft.crew import craftsperson
-from runner.craft.retry import told
+from runner.craft.retry import shortened, told
 from runner.craft.store import Store, digests, git
 from runner.digest import canonical_json, sha256_file
 from runner.errors import InputError, StateError
@@ -30,12 +30,15 @@ from runner.model.craftsperson import CraftspersonEntry
 from runner.model.order import OrderFile, load_order, parse_order
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
-from runner.paths import config_home, state_home
+from runner.paths import command, config_home, state_home
+from runner.readiness import require_finished
 from runner.steps.state import Progress
 from runner.verify import verify
 
 REASONS = 3
 """Of each gate, for the next brief and the history."""
+WORDS = 600
+"""Characters of them."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,9 @@ def _may_start(given: Dispatch) -> None:
         raise InputError(
             "the order cannot be decided as it stands",
             found="\n    ".join(["", *map(str, faults)]),
-            next_step=f"runner check {given.order}",
+            next_step=command("check", given.order),
         )
+    require_finished(order, given.workspace)
     leases = [lease for bench in benches() if (lease := bench.lease()) and lease.craftsperson == given.name]
     others = sorted({lease.order for lease in leases} - {order.id})
     if named and len(others) >= named[given.name]:
@@ -161,12 +165,12 @@ def _may_go_on(given: Dispatch, attempts: Sequence[Attempt]) -> None:
         raise StateError("the order was changed while it was worked on", where=str(given.order), found="other bytes")
     if last and last.judged and last.judged.verdict is Status.PASS:
         raise StateError("the order is finished", where=order.id, found=f"a verified report, run {last.judged.run}")
-    if last and last.commit and not last.judged:
+    if last and last.waits:
         raise StateError(
             "a candidate waits to be judged",
             where=order.id,
             found=f"attempt {last.number}, commit {last.commit}",
-            next_step=f"runner execute {given.order} --candidate {given.bench.folder / CANDIDATE}",
+            next_step=command("dispatch", given.order, "--to", given.name, "--execute"),
         )
     if last and last.judged and last.judged.killed:
         raise StateError(
@@ -186,36 +190,57 @@ def _may_go_on(given: Dispatch, attempts: Sequence[Attempt]) -> None:
 
 
 def settled(bench: Bench, workspace: Path) -> tuple[Attempt, ...]:
-    """The bench's attempts, each candidate with what a verified signed report has said about it meanwhile."""
-    attempts = list(bench.attempts())
-    waits = {one.commit: place for place, one in enumerate(attempts) if one.commit and not one.judged}
-    if not waits:
+    """The bench's attempts, each candidate with what the newest verified signed report said about it meanwhile.
+
+    The last candidate may be executed again (a busy machine decides nothing); what passed stays passed.
+    """
+    attempts, passed_over = list(bench.attempts()), bench.passed_over()
+    for place, one in enumerate(attempts):
+        if one.judged and one.judged.run in passed_over:
+            attempts[place] = one.model_copy(update={"judged": None})
+            bench.keep(attempts[place])
+    last = len(attempts) - 1
+    open_to = {one.commit: place for place, one in enumerate(attempts) if one.waits or (one.judged and place == last)}
+    if not open_to:
         return tuple(attempts)
     trust = load_trust(workspace)
-    for entry, report in ledger.load(workspace, trust).of(ReportPredicate):
-        commit = report.craft.attempts[-1].commit if report.craft else None
-        if report.order.digest != bench.digest or commit not in waits:
-            continue
-        found = verify(workspace / entry.where, trust, workspace)
-        lines = parse_order(report.order.text).kill_lines
-        refusals = [gate for gate in report.gates if gate.verdict is not Status.PASS]
-        judged = Judged(
-            run=report.run,
-            report=found.digest,
-            verdict=found.verdict,
-            refused={gate.name: gate.verdict for gate in refusals},
-            reasons=tuple(f"{gate.name} {gate.verdict}: {'; '.join(gate.reasons[:REASONS])}" for gate in refusals),
-            killed=tuple(gate.name for gate in report.gates if struck(lines, gate.name, gate.verdict, gate.figures)),
-        )
-        place = waits[commit]
-        attempts[place] = attempts[place].model_copy(update={"judged": judged})
-        bench.keep(attempts[place])
+    newest = {
+        report.craft.attempts[-1].commit: (entry, report)
+        for entry, report in ledger.load(workspace, trust).of(ReportPredicate)
+        if report.craft
+        and report.order.digest == bench.digest
+        and report.run not in passed_over
+        and report.craft.attempts[-1].commit in open_to
+    }
+    for commit, (entry, report) in newest.items():
+        place = open_to[commit]
+        known = attempts[place].judged
+        if known is None or (known.report != entry.digest and known.verdict is not Status.PASS):
+            found = verify(workspace / entry.where, trust, workspace)
+            judged = _judged(report, found.digest, found.verdict)
+            attempts[place] = attempts[place].model_copy(update={"judged": judged})
+            bench.keep(attempts[place])
     return tuple(attempts)
+
+
+def _judged(report: ReportPredicate, digest: str, verdict: Status) -> Judged:
+    lines = parse_order(report.order.text).kill_lines
+    refusals = [gate for gate in report.gates if gate.verdict is not Status.PASS]
+    return Judged(
+        run=report.run,
+        report=digest,
+        verdict=verdict,
+        refused={gate.name: gate.verdict for gate in refusals},
+        reasons=tuple(
+            shortened(f"{gate.name} {gate.verdict}: {'; '.join(gate.reasons[:REASONS])}", WORDS) for gate in refusals
+        ),
+        killed=tuple(gate.name for gate in report.gates if struck(lines, gate.name, gate.verdict, gate.figures)),
+    )
 
 
 def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
     """The next attempt. All attempts of a bench have one base; a clone begins with the last candidate there was."""
-    entry, base = given.entry, attempts[0].base if attempts else head
+    order, entry, base = given.file.order, given.entry, attempts[0].base if attempts else head
     sandboxed = entry.kind == "agent" and bool(sandbox.version())
     deviations = [f"network open: {given.deviation}"] if given.opens_network else []
     if entry.kind == "agent" and not sandboxed:
@@ -231,11 +256,12 @@ def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
         checkout=given.checkout,
         workspace=given.workspace,
         allowed=given.allowed,
+        forbidden=order.scope.files_forbidden if order.scope else (),
         base=base,
         start=next((one.commit for one in reversed(attempts) if one.commit), base),
         deviations=tuple(deviations),
         sandboxed=sandboxed,
-        accelerators=bool(given.file.order.constraints.gpu_allow),
+        accelerators=bool(order.constraints.gpu_allow),
     )
 
 

@@ -24,12 +24,19 @@ def told(attempts: tuple[Attempt, ...], bound: int) -> str:
     return "\n".join(lines)
 
 
+def shortened(text: str, most: int = 2000) -> str:
+    """``text``, but for what is beyond ``most`` characters: the history of nine attempts has to fit into a report."""
+    return text if len(text) <= most else f"{text[:most]} … and {len(text) - most} characters more"
+
+
 def _standing(attempt: Attempt) -> str:
     if attempt.judged:
         return (
             f"Its commit was frozen and judged {attempt.judged.verdict} in run {attempt.judged.run}. Your clone begins "
             "with that commit. These gates did not pass:"
         )
+    if attempt.commit:
+        return "Its commit was frozen and cannot be built. Your clone begins with that commit. This was found:"
     return "Nothing of it was taken; your clone begins where it began. This was found:"
 
 
@@ -39,4 +46,4 @@ def _reasons(attempt: Attempt) -> list[str]:
     return [f"{finding.kind}: {finding.detail}" for finding in attempt.findings]
 
 
-__all__ = ["told"]
+__all__ = ["shortened", "told"]

@@ -81,6 +81,7 @@ def review(order: Path, workspace: Path, checkout: Path) -> tuple[Path, dict[str
                 checkout=checkout,
                 workspace=workspace,
                 allowed=(CLAIMS,),
+                forbidden=(),
                 base=base,
                 start=base,
                 deviations=(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log
+from typing import Literal
 
 from runner.gates.common import Reading
 from runner.gates.engagement import incumbent_of
@@ -80,7 +81,11 @@ def one_variant(blocks: Iterable[Block]) -> bool:
     return len({block.reading.sample.variant for block in blocks}) == 1
 
 
-def pairs_of(blocks: Sequence[Block], metric: str) -> tuple[list[Pair], list[str]]:
+Pairing = Literal["block", "boot"]
+"""Whether the four blocks of a quad share one boot, or have one each."""
+
+
+def pairs_of(blocks: Sequence[Block], metric: str, pairing: Pairing = "block") -> tuple[list[Pair], list[str]]:
     """One pair for each quad, and what keeps quads from being pairs."""
     faults: list[str] = []
     quads: dict[str, list[Block]] = {}
@@ -89,7 +94,7 @@ def pairs_of(blocks: Sequence[Block], metric: str) -> tuple[list[Pair], list[str
     pairs = []
     for name, members in quads.items():
         found = sorted(members, key=lambda block: block.position)
-        fault = _quad_fault(found, metric)
+        fault = _quad_fault(found, metric, pairing)
         if fault:
             faults.append(f"quad {name}: {fault}")
         else:
@@ -97,14 +102,17 @@ def pairs_of(blocks: Sequence[Block], metric: str) -> tuple[list[Pair], list[str
     return pairs, faults
 
 
-def _quad_fault(blocks: Sequence[Block], metric: str) -> str:
+def _quad_fault(blocks: Sequence[Block], metric: str, pairing: Pairing) -> str:
     if [block.position for block in blocks] != [0, 1, 2, 3]:
         return f"blocks {[block.position for block in blocks]}, expected four in order"
     order = "".join("B" if block.candidate else "A" for block in blocks)
     if order not in _ORDERS:
         return f"arms in order {order}, expected ABBA or BAAB"
-    if len({block.reading.sample.boot for block in blocks}) != 1:
+    boots = len({block.reading.sample.boot for block in blocks})
+    if pairing == "block" and boots != 1:
         return "its blocks come from several boots"
+    if pairing == "boot" and boots != len(blocks):
+        return "two of its blocks share a boot"
     if len({frozenset(text.prompt_digest for text in block.measure.texts) for block in blocks}) != 1:
         return "its blocks had other prompts"
     if len({tuple(sorted((text.id, text.completion_tokens) for text in block.measure.texts)) for block in blocks}) != 1:

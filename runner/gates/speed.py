@@ -8,6 +8,7 @@ from runner.gates.base import GateInput, GateParameters, Limit
 from runner.gates.blocks import (
     Block,
     Pair,
+    Pairing,
     blocks_of,
     candidate_rates,
     clock_faults,
@@ -24,6 +25,8 @@ from runner.stats import FLOOR_PAIRS, Comparison, Tail, a_a_floor, compare, log_
 NAME = "speed"
 VERSION = 1
 
+_PAIRED: dict[Pairing, str] = {"block": "", "boot": " between boots"}
+"""What a verdict says of its pairing, since those of different pairings are never compared."""
 DISTURBED_SHARE = 0.25
 """More disturbed blocks than this and nothing was measured."""
 
@@ -41,6 +44,11 @@ class Parameters(GateParameters):
     """The seat's recorded A/A floor; without a record it is taken from the incumbent's two blocks of each quad."""
     boot_to_boot: Limit = "0.05"
     """The seat's spread between boots: how much faster an incumbent-only boot may be (natural-log ratio)."""
+    pairing: Pairing = "block"
+    """Whether the four blocks of a quad share one boot, or have one each; figures of one say nothing of the other."""
+    alone: Literal["bounded", "discounted"] = "bounded"
+    """``discounted``: by how much the incumbent alone was faster also comes off the gain, and the rest must clear the
+    margin. Where boots differ by as much as the margin, slowing the incumbent would otherwise look like a gain."""
     texts: Literal["any", "equal"] = "any"
     """``equal``: both arms must have written the same ids. Where a draft model speculates the text sets the rate, so a
     win on another text is no win."""
@@ -58,7 +66,7 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
     disturbed = _disturbed_share(given)
     if disturbed > DISTURBED_SHARE:
         return invalid(f"{disturbed:.0%} of the blocks were disturbed, at most {DISTURBED_SHARE:.0%}")
-    pairs, faults = pairs_of(blocks, wanted.metric)
+    pairs, faults = pairs_of(blocks, wanted.metric, wanted.pairing)
     if wanted.texts == "equal":
         faults += other_texts(blocks)
     if faults or not pairs:
@@ -75,30 +83,55 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
     comparison = compare([pair.value for pair in whole], float(wanted.margin))
     floor = float(wanted.a_a_half_width) if wanted.a_a_half_width is not None else _floor(whole)
     slow = tail(candidate_rates(blocks, wanted.metric), float(wanted.tail or 0))
-    figures = (*_figures(wanted, comparison, floor, slow, len(pairs)), *control)
-    equal = one_variant(blocks)
-    lost = len(pairs) - len(whole)
-    return _answer(wanted, comparison, floor=floor, slow=slow, lost=lost, equal=equal, figures=figures)
+    figures = _figures(wanted, comparison, floor, slow, len(pairs))
+    doubts = [*_lost(len(pairs) - len(whole)), *_floor_doubts(wanted, floor)]
+    if control is not None:
+        left = comparison.median - max(control, 0.0)
+        figures += (
+            figure("incumbent alone over shared", control, unit="log-ratio", limit=f"<= {wanted.boot_to_boot}"),
+        )
+        if wanted.alone == "discounted":
+            figures += (figure("log-ratio less the incumbent's loss", left, limit=f"clears {wanted.margin}"),)
+            doubts += _discount_doubts(wanted, comparison, left)
+    return _answer(wanted, comparison, slow=slow, doubts=doubts, equal=one_variant(blocks), figures=figures)
+
+
+def _clears(wanted: Parameters, gain: float) -> bool:
+    margin = float(wanted.margin)
+    return gain > margin if wanted.require == "faster" else gain >= -margin
+
+
+def _lost(pairs: int) -> list[str]:
+    return [f"{pairs} pairs fewer than planned"] if pairs else []
+
+
+def _floor_doubts(wanted: Parameters, floor: float | None) -> list[str]:
+    if floor is None:
+        return [f"no A/A floor: the seat has no record and fewer than {FLOOR_PAIRS} quads are whole"]
+    if floor > float(wanted.margin):
+        return [f"the A/A floor {floor:.4g} lies above the margin {wanted.margin}"]
+    return []
+
+
+def _discount_doubts(wanted: Parameters, comparison: Comparison, left: float) -> list[str]:
+    """None where the gain itself does not clear the margin: then there is nothing to take off."""
+    if not _clears(wanted, comparison.interval.low) or _clears(wanted, left):
+        return []
+    return [f"less what the incumbent loses beside the candidate, {left:+.4f} is left and does not clear the margin"]
 
 
 def _answer(
     wanted: Parameters,
     comparison: Comparison,
     *,
-    floor: float | None,
     slow: Tail,
-    lost: int,
+    doubts: list[str],
     equal: bool,
     figures: tuple[Figure, ...],
 ) -> Decision:
-    margin = float(wanted.margin)
-    doubts = [f"{lost} pairs fewer than planned"] if lost else []
-    if floor is None:
-        doubts.append(f"no A/A floor: the seat has no record and fewer than {FLOOR_PAIRS} quads are whole")
-    elif floor > margin:
-        doubts.append(f"the A/A floor {floor:.4g} lies above the margin {wanted.margin}")
     interval = f"{comparison.interval.low:+.4f} .. {comparison.interval.high:+.4f}"
-    reason = f"{comparison.outcome}: log-ratio {comparison.median:+.4f}, interval {interval}, margin {wanted.margin}"
+    outcome = f"{comparison.outcome}{_PAIRED[wanted.pairing]}"
+    reason = f"{outcome}: log-ratio {comparison.median:+.4f}, interval {interval}, margin {wanted.margin}"
     if equal:
         status = {"SAME": Status.PASS, "UNRESOLVED": Status.UNRESOLVED}.get(comparison.outcome, Status.FAIL)
         return Decision(status, (f"equal arms: {reason}",), figures)
@@ -110,9 +143,9 @@ def _answer(
         return Decision(Status.FAIL, (reason,), figures)
     if doubts:
         return Decision(Status.UNRESOLVED, (*doubts, reason), figures)
-    if wanted.require == "not-slower" and comparison.interval.low >= -margin:
+    if _clears(wanted, comparison.interval.low):
         return Decision(Status.PASS, (reason,), figures)
-    status = {"FASTER": Status.PASS, "SAME": Status.FAIL}.get(comparison.outcome, Status.UNRESOLVED)
+    status = Status.FAIL if comparison.outcome == "SAME" else Status.UNRESOLVED
     return Decision(status, (reason,), figures)
 
 
@@ -135,13 +168,16 @@ def _floor(pairs: list[Pair]) -> float | None:
 
 def _control(
     wanted: Parameters, blocks: list[Block], readings: tuple[Reading, ...], given: GateInput
-) -> tuple[Figure, ...] | Decision:
-    """The incumbent alone must not be faster than beside the candidate: else the shared process slowed it down."""
+) -> float | Decision | None:
+    """How much faster the incumbent alone is than beside the candidate, as a natural-log ratio; None in an A/A plan.
+
+    Beyond the seat's spread between boots the shared process slowed it down, and nothing was measured.
+    """
     if one_variant(blocks):
-        return ()  # both arms are the same: an A/A plan has nothing beside it
+        return None
     shared = [block for block in blocks if not block.candidate]
     if len({block.reading.sample.boot for block in blocks}) < 2:
-        return invalid("block pairing needs at least two shared boots")
+        return invalid("at least two shared boots are needed")
     roles = {boot.id: boot.role for boot in given.planned_boots}
     alone = [rate(one, wanted.metric) for one in readings if roles.get(one.window.boot) == "incumbent-only"]
     if not alone or not all(value > 0 for value in alone):
@@ -152,7 +188,7 @@ def _control(
             f"the incumbent alone is faster than beside the candidate by {ahead:+.4f}, the seat's spread between boots "
             f"is {wanted.boot_to_boot}"
         )
-    return (figure("incumbent alone over shared", ahead, unit="log-ratio", limit=f"<= {wanted.boot_to_boot}"),)
+    return ahead
 
 
 def _figures(

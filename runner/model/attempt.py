@@ -28,6 +28,7 @@ FindingKind = Literal[
     "disk-limit",
     "failed",
     "not-supervised",
+    "does-not-build",
 ]
 
 
@@ -83,12 +84,17 @@ class Attempt(Record):
     deviations: tuple[str, ...]
     """Where limits of the order were not kept, and why."""
     changed: tuple[str, ...]
-    """Every file that differs from ``base``."""
+    """Files that differ from ``base``; of many, the first and how many more."""
     commit: Commit | None
-    """The frozen candidate; None where a finding forbids one."""
+    """The frozen candidate; None where a finding about the session forbids one. One that does not build keeps it."""
     tree: Digest | None
     """SHA-256 over paths and contents of the files that are taken from ``commit``."""
     judged: Judged | None = None
+
+    @property
+    def waits(self) -> bool:
+        """A candidate that nothing has refused and no report has judged."""
+        return self.commit is not None and not self.findings and self.judged is None
 
 
 class History(Record):

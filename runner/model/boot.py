@@ -8,7 +8,8 @@ from pydantic import JsonValue
 
 from runner.model.base import Digest, Instant, Record, Slug
 
-Label = Literal["simulated", "attached", "cpu", "real"]
+Label = Literal["none", "simulated", "attached", "cpu", "real"]
+"""What answered; ``none`` where no engine did (before it existed such reports said ``simulated``)."""
 
 
 Isolation = Literal["sandboxed", "open", "no-candidate"]
@@ -18,7 +19,7 @@ Isolation = Literal["sandboxed", "open", "no-candidate"]
 class Sandbox(Record):
     """What stood between the processes of one boot and the rest of the machine."""
 
-    tool: Literal["bubblewrap", "none"]
+    tool: Literal["bubblewrap", "docker", "none"]
     version: str = ""
     network: Literal["own", "host"]
     """``own``: no network but a loopback of its own, and the client over a unix socket; ``host``: the machine's."""
@@ -27,6 +28,10 @@ class Sandbox(Record):
 
 
 NO_SANDBOX = Sandbox(tool="none", network="host", reason="nothing of a candidate was loaded")
+
+IN_A_CONTAINER = Sandbox(
+    tool="docker", network="host", reason="a network of the container's own has a way out; published on the loopback"
+)
 
 
 NO_WEIGHTS = "0" * 64

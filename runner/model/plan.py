@@ -9,7 +9,15 @@ from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 from runner.model.base import Arm, Digest, Record, Slug
 
 BootRole = Literal[
-    "incumbent-only", "shared", "candidate-only", "forcing", "one-row", "knock-out-decline", "knock-out-zero", "desk"
+    "incumbent-only",
+    "shared",
+    "candidate-only",
+    "forcing",
+    "one-row",
+    "knock-out-decline",
+    "knock-out-zero",
+    "traced",
+    "desk",
 ]
 
 

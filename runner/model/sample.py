@@ -8,6 +8,7 @@ from pydantic import Field
 
 from runner.model.base import DecimalText, Digest, Record, Slug
 from runner.model.desk_measure import KernelSpeedMeasure, ParityMeasure, PressureMeasure, SanitizerMeasure
+from runner.model.engine_measure import EngineMeasure
 from runner.model.evidence import CounterRow, DeclineRow
 
 
@@ -277,7 +278,8 @@ Measure = Annotated[
     | SensitivityMeasure
     | ResolvedMeasure
     | RestoreMeasure
-    | EngagedMeasure,
+    | EngagedMeasure
+    | EngineMeasure,
     Field(discriminator="kind"),
 ]
 

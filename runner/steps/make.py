@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from recipe.product import Job, Recipe
+from runner.craft.candidate import laid_over, refusable, taken
 from runner.digest import canonical_json
 from runner.errors import InputError
 from runner.files import write_whole
@@ -21,12 +22,14 @@ from runner.steps.state import Run
 _RECIPES = {"overlay": "recipe.overlay", "bake": "recipe.bake", "patch": "recipe.patch"}
 """Module by order kind, loaded when used: :class:`recipe.product.Recipe`."""
 MADE = "product.json"
+PATCHES = Path("recipe/patches")
 
 
 def make(run: Run) -> Run:
     """Make the product, or find what an earlier attempt made. Orders of other kinds pass.
 
-    Raises InputError for a recipe that does not fit its inputs, StateError where the disk stands in the way.
+    A frozen candidate of which nothing can be made is refused for good: a CandidateError. Otherwise raises InputError
+    for a recipe that does not fit its inputs, StateError where the disk stands in the way.
     """
     if not isinstance(run.order.order, RecipeOrder):
         return run
@@ -34,10 +37,11 @@ def make(run: Run) -> Run:
     if path.exists():
         product = Product.model_validate_json(path.read_bytes())
     else:
-        job = job_of(run.order.order, run.manifest, run.folder)
-        work = replace(job, note=run.progress.note)
-        run.progress.begin(f"make the {run.order.order.kind}", estimate(run.order.order, run.manifest).seconds)
-        product = recipe_of(run.order.order).make(work)
+        job = replace(job_of(run.order.order, run.manifest, run.folder), note=run.progress.note)
+        recipe = recipe_of(run.order.order)
+        with refusable(run.folder, run.journal):
+            run.progress.begin(f"make the {run.order.order.kind}", recipe.estimate(job).seconds)
+            product = recipe.make(job)
         write_whole(path, canonical_json(product.model_dump(mode="json")))
     subjects = run.built.subjects | {f"{PRODUCT}{name}": digest for name, digest in product.digests.items()}
     return replace(run, built=replace(run.built, subjects=subjects, product=product))
@@ -75,6 +79,7 @@ def job_of(order: RecipeOrder, manifest: SeatManifest, folder: Path) -> Job:
         root=source_root(),
         product=product,
         work=folder / "work",
+        patches=laid_over(folder, source_root() / PATCHES) if taken(folder) else None,
     )
 
 

@@ -17,6 +17,7 @@ from runner.digest import canonical_json
 from runner.files import write_whole
 from runner.model.run import RunRecord
 from runner.steps.evidence import all_evidence, digests
+from runner.steps.measure import WAITED
 from runner.steps.state import Run
 
 
@@ -45,7 +46,7 @@ def _record(run: Run) -> RunRecord:
         verdicts=outcome.verdicts,
         self_tests=outcome.self_tests,
         subjects=sealed.plan.subjects,
-        environment=_environment(),
+        environment=_environment(run),
         costs=costs(sealed.plan, outcome.boots, _durations(run)),
         evidence=digests(run),
         repeats=outcome.repeats,
@@ -54,12 +55,14 @@ def _record(run: Run) -> RunRecord:
     )
 
 
-def _environment() -> dict[str, JsonValue]:
+def _environment(run: Run) -> dict[str, JsonValue]:
+    waited = sum(int(event.facts["seconds"]) for event in run.journal.of(WAITED))
     return {
         "machine": platform.machine(),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "processors": os.cpu_count(),
+        **({"seconds waited for the seat": waited} if run.journal.of(WAITED) else {}),
     }
 
 

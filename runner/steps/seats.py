@@ -7,20 +7,26 @@ from pathlib import Path
 
 from recipe.mini import expert_pack
 from runner.errors import InputError, SeatError
-from runner.model.boot import NO_SANDBOX, Sandbox
+from runner.model.boot import IN_A_CONTAINER, NO_SANDBOX, Sandbox
 from runner.model.plan import PlannedBoot
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
 from runner.sandbox import available
-from runner.yaml_strict import read
+from runner.yaml_strict import Document, read
 from serve.seat import Seat
 
 SEATS = Path("serve/seats")
+LIKE = "like"
+"""Key of a manifest that differs from another one in a few fields; that one stands by itself."""
+_HOST_CHECKS = {"docker": "serve.adapters.docker_host:absent", "attach": "serve.adapters.attach:absent"}
+"""By adapter, what tells a machine apart that does not have the seat."""
 _PROCESSOR_DESK = "serve.adapters.desk:DeskSeat"
 _GPU_DESK = "serve.adapters.gpu_desk:GpuDeskSeat"
 _ADAPTERS = {
     "fake": "serve.adapters.fake:FakeSeat",
     "process": "serve.adapters.process:ProcessSeat",
+    "docker": "serve.adapters.docker:DockerSeat",
+    "attach": "serve.adapters.attach:AttachSeat",
     "desk": _GPU_DESK,
     "none": _PROCESSOR_DESK,
 }
@@ -33,14 +39,26 @@ def seat_names() -> tuple[str, ...]:
 
 
 def load_manifest(name: str) -> SeatManifest:
-    """The manifest ``serve/seats/<name>.yaml``. Raises InputError."""
+    """The manifest ``serve/seats/<name>.yaml``; with ``like: NAME`` the fields that it lacks are that one's.
+
+    Raises InputError.
+    """
+    document = _document(name)
+    value = document.value
+    if isinstance(value, dict) and LIKE in value:
+        value = {**_document(str(value[LIKE])).value, **value}
+        del value[LIKE]
+    manifest: SeatManifest = document.validate(SeatManifest, value=value)
+    if manifest.name != name:
+        raise InputError("a seat's name is its file's", where=document.file, expected=name, found=manifest.name)
+    return manifest
+
+
+def _document(name: str) -> Document:
     path = source_root() / SEATS / f"{name}.yaml"
     if not path.is_file():
         raise InputError("no such seat", where=str(path), expected=", ".join(seat_names()), found=name)
-    manifest: SeatManifest = read(path).validate(SeatManifest)
-    if manifest.name != name:
-        raise InputError("a seat's name is its file's", where=str(path), expected=name, found=manifest.name)
-    return manifest
+    return read(path)
 
 
 def pack_of(manifest: SeatManifest) -> Path:
@@ -52,12 +70,22 @@ def pack_of(manifest: SeatManifest) -> Path:
 
 def sandbox_of(manifest: SeatManifest, planned: PlannedBoot) -> Sandbox:
     """What a boot of this seat runs in on this machine, also one that never came up."""
+    if manifest.adapter == "docker" and planned.role != "desk":
+        return IN_A_CONTAINER
     return available() if manifest.adapter == "process" or planned.role == "desk" else NO_SANDBOX
 
 
 def has_adapter(name: str) -> bool:
     """Whether this checkout can start engines in that way."""
     return name in _ADAPTERS
+
+
+def absent_here(manifest: SeatManifest) -> tuple[str, ...]:
+    """What this machine lacks for the seat, one line each; nothing is looked for where the adapter finds out itself."""
+    if manifest.adapter not in _HOST_CHECKS:
+        return ()
+    found: tuple[str, ...] = pkgutil.resolve_name(_HOST_CHECKS[manifest.adapter])(manifest)
+    return found
 
 
 def seat_of(manifest: SeatManifest, planned: PlannedBoot) -> Seat:

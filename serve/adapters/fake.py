@@ -14,11 +14,10 @@ from runner.digest import sha256_bytes, sha256_tree
 from runner.errors import SeatError
 from runner.model.boot import Label
 from runner.paths import source_root
-from serve.adapters.booted import BootedEngine
-from serve.adapters.supervisor import Supervised, free_port, import_path
+from serve.adapters.booted import OURS, BootedEngine
+from serve.adapters.engine_command import arguments_of, carve_variables, requested
+from serve.adapters.supervisor import Supervised, free_port, home_of, import_path, traces_of
 from serve.seat import BootRequest
-
-OURS = "dsv4-carve"
 
 
 class FakeSeat:
@@ -28,22 +27,14 @@ class FakeSeat:
         """Start and wait for readiness. Raises SeatError with the engine's last words."""
         manifest, planned = request.manifest, request.planned
         started, port = time.monotonic(), free_port()
-        requested = manifest.arguments | planned.arguments
-        configuration = requested | {
+        configuration = arguments_of(request) | {
             "served_model_name": manifest.served_name,
             "weights": _weights(request),
         }
         argv = [sys.executable, "-P", "-m", "serve.adapters.fake_engine", "--port", str(port)]
-        environment = (
-            manifest.environment
-            | import_path()
-            | {
-                "CARVE_LIBRARIES": json.dumps({name: str(path) for name, path in request.libraries.items()}),
-                "CARVE_VARIANT": request.variant,
-                "CARVE_STRICT": str(planned.strict),
-                "CARVE_ALLOWED_DECLINES": json.dumps(list(request.allowed_declines)),
-            }
-        )
+        argv += ["--traces", str(traces_of(home_of(request.folder.resolve())))]
+        libraries = {name: str(path) for name, path in request.libraries.items()}
+        environment = manifest.environment | import_path() | carve_variables(request, libraries)
         process = Supervised.start(
             [*argv, "--configuration", json.dumps(configuration)], environment, request.folder, port=port
         )
@@ -52,15 +43,10 @@ class FakeSeat:
             label="simulated",
             pid=process.pid,
             engine={"name": OURS, "version": version(OURS), "record": toy_record()},
-            requested=requested | {"variant": request.variant, "strict": planned.strict},
+            requested=requested(request),
         )
-        boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started)
-        try:
-            boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
-            boot.identify(label_of, manifest.tensor_parallel)
-        except BaseException:
-            boot.stop()
-            raise
+        boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started, traces_of(process.home))
+        boot.come_up(manifest, label_of)
         return boot
 
 

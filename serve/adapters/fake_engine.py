@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import numpy as np
 from serve.adapters.fake_model import END, VOCABULARY, Context, Floats, Model
 from serve.adapters.fake_ranks import LAYERS, RankError, Ranks
 from serve.adapters.fake_scheduler import Request, Scheduler
+from serve.witness.environment import read_back
 
 MAX_BODY = 8 << 20
 DISTRIBUTION = "dsv4-carve"
@@ -35,8 +37,8 @@ class BadRequest(Exception):
 class Engine:
     """The served model, its scheduler and its configuration."""
 
-    def __init__(self, configuration: dict[str, Any]) -> None:
-        self.configuration = configuration
+    def __init__(self, configuration: dict[str, Any], traces: Path) -> None:
+        self.configuration, self.traces = configuration, traces
         environment = os.environ
         self.libraries: dict[str, str] = json.loads(environment.get("CARVE_LIBRARIES", "{}"))
         self.strict = int(environment.get("CARVE_STRICT", "0"))
@@ -65,7 +67,7 @@ class Engine:
     def resolved(self) -> dict[str, Any]:
         """The live configuration, flat."""
         own = {"strict": self.strict, "layers": len(LAYERS), "distribution": DISTRIBUTION}
-        return self.configuration | own | {"variant": self.variant}
+        return self.configuration | own | {"variant": self.variant} | read_back()
 
     def call(self, method: str, arguments: dict[str, Any]) -> list[Any]:
         """One witness call between two steps. Raises ValueError for an unknown method or bad arguments."""
@@ -77,6 +79,11 @@ class Engine:
             if method == "switch" and self.scheduler.busy():
                 raise ValueError("a request is in flight")
             return self.ranks.call(method, arguments)
+
+    def profile(self, method: str) -> None:
+        """Start or stop the profiler of every rank."""
+        with self.scheduler.lock:
+            self.ranks.call(method, {"folder": str(self.traces)})
 
     def request(self, body: dict[str, Any]) -> Request:
         """The scheduler's request for a completion body. Raises BadRequest."""
@@ -190,7 +197,7 @@ class Handler(BaseHTTPRequestHandler):
         """Completions, tokens and witness calls."""
         try:
             length = int(self.headers.get("Content-Length", "0"))
-            body = json.loads(self.rfile.read(min(length, MAX_BODY)))
+            body = json.loads(self.rfile.read(min(length, MAX_BODY)) or "{}")
             if not isinstance(body, dict):
                 raise BadRequest("the body must be a JSON object")
             if self.path == "/v1/completions":
@@ -198,6 +205,9 @@ class Handler(BaseHTTPRequestHandler):
             elif self.path == "/tokenize":
                 tokens = list(str(body.get("prompt", "")).encode())
                 self._json(200, {"tokens": tokens, "count": len(tokens), "max_model_len": self.engine.limit})
+            elif self.path in ("/start_profile", "/stop_profile"):
+                self.engine.profile(self.path.strip("/").replace("_", "-"))
+                self._json(200, None)
             elif self.path == "/carve/call":
                 self._witness(body)
             else:
@@ -331,8 +341,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--configuration", type=json.loads, required=True)
+    parser.add_argument("--traces", type=Path, required=True)
     arguments = parser.parse_args()
-    engine = Engine(arguments.configuration)
+    engine = Engine(arguments.configuration, arguments.traces)
     Handler.engine = engine
     server = Server(("127.0.0.1", arguments.port), Handler)
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())

@@ -11,13 +11,16 @@ from collections import Counter
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
 from typing import Any
 
 from serve.adapters.fake_model import BEHAVIOURS, EXPERTS, Behaviour, RankState
+from serve.adapters.fake_trace import Recorder
 
 LAYERS = ("model.layers.1.mlp.experts", "model.layers.2.mlp.experts")
 MAX_ROWS = 64
 _WIDE = 65
+_SLOWER = 1.2
 _PR_SET_PDEATHSIG = 1
 
 
@@ -28,7 +31,10 @@ class RankError(Exception):
 class Rank:
     """One rank's variant and counters."""
 
-    def __init__(self, rank: int, libraries: dict[str, str], variant: str, strict: int, allowed: list[str]) -> None:
+    def __init__(
+        self, rank: int, libraries: dict[str, str], variant: str, strict: int, *, allowed: list[str], ranks: int
+    ) -> None:
+        self.profiler = Recorder(rank, ranks)
         self.rank, self.libraries, self.variant, self.strict, self.allowed = rank, libraries, variant, strict, allowed
         self.expert: int | None = None
         self.factor = 1.0
@@ -51,7 +57,7 @@ class Rank:
             return behaviour.declines
         return "rows-above-limit" if rows > MAX_ROWS and behaviour.declines_up_to > MAX_ROWS else ""
 
-    def step(self, rows: int) -> dict[str, Any]:
+    def step(self, rows: int, annotation: str = "") -> dict[str, Any]:
         """Run one step of ``rows`` rows: what this rank contributes, or why strict refuses."""
         counted = min(rows, _WIDE)
         reason = self.decline(rows)
@@ -67,6 +73,9 @@ class Rank:
         if ran == self.variant and not ran.startswith("incumbent"):
             self.own[ran, counted] += 1
         behaviour = self.behaviour(ran)
+        if self.profiler.running:
+            slower = _SLOWER if behaviour.slow_rank == self.rank else 1.0
+            self.profiler.step(annotation, ran, len(LAYERS), round(behaviour.step_ms * 1e6), slower)
         return {
             "step_ms": behaviour.step_ms,
             "state": RankState(behaviour.shift, behaviour.zero, self.expert, self.factor),
@@ -120,6 +129,12 @@ class Rank:
             if arguments["rank"] == self.rank:
                 self.expert, self.factor = int(arguments["expert"]) % EXPERTS, float(arguments["factor"])
             return {"rank": self.rank}
+        if method == "start-profile":
+            self.profiler.start()
+            return {"rank": self.rank}
+        if method == "stop-profile":
+            self.profiler.stop(Path(arguments["folder"]))
+            return {"rank": self.rank}
         if method == "unperturb":
             self.expert, self.factor = None, 1.0
             return {"rank": self.rank}
@@ -153,7 +168,7 @@ def _serve(rank: Rank, channel: Connection, parent: int) -> None:
         if method == "exit":
             return
         try:
-            channel.send(rank.step(argument) if method == "step" else {"result": rank.answer(method, argument)})
+            channel.send(rank.step(*argument) if method == "step" else {"result": rank.answer(method, argument)})
         except (ValueError, KeyError, TypeError) as error:
             channel.send({"error": str(error)})
 
@@ -170,7 +185,7 @@ class Ranks:
         self._processes: list[BaseProcess] = []
         for index in range(count):
             ours, theirs = context.Pipe()
-            rank = Rank(index, libraries, variant, strict, allowed)
+            rank = Rank(index, libraries, variant, strict, allowed=allowed, ranks=count)
             process = context.Process(target=_serve, args=(rank, theirs, os.getpid()), daemon=True)
             process.start()
             theirs.close()
@@ -188,9 +203,9 @@ class Ranks:
         except (OSError, EOFError) as error:
             raise RankError(f"a rank is gone: {error!r}") from error
 
-    def step(self, rows: int) -> list[dict[str, Any]]:
+    def step(self, rows: int, annotation: str = "") -> list[dict[str, Any]]:
         """Every rank's answer to one step. Raises RankError where strict refuses or a rank is gone."""
-        answers = self._ask("step", rows)
+        answers = self._ask("step", (rows, annotation))
         for answer in answers:
             if "refused" in answer:
                 raise RankError(answer["refused"])

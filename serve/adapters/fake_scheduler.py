@@ -107,7 +107,7 @@ class Scheduler:
                 work.append((request, rows))
                 budget -= rows
         total = sum(rows for _, rows in work)
-        answers = self.ranks.step(total)
+        answers = self.ranks.step(total, _annotation(work))
         states = [answer["state"] for answer in answers]
         for request, rows in work:
             start, end = request.computed + 1, request.computed + rows + 1
@@ -173,3 +173,10 @@ class Scheduler:
         text.append("# TYPE vllm:cache_config_info gauge")
         text.append(f"vllm:cache_config_info{{{flat},{labels}}} 1.0")
         return "\n".join(text) + "\n"
+
+
+def _annotation(work: list[tuple[Request, int]]) -> str:
+    """What vLLM calls a step in a trace: requests and tokens of prefill, requests and tokens of decode."""
+    prefill = [rows for request, rows in work if request.computed < request.prompt_length]
+    decode = [rows for request, rows in work if request.computed >= request.prompt_length]
+    return f"execute_context_{len(prefill)}({sum(prefill)})_generation_{len(decode)}({sum(decode)})"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 import time
 from pathlib import Path
 from typing import Any
-
-from pydantic import JsonValue
 
 from runner.boots import new_record
 from runner.digest import sha256_file
@@ -20,15 +17,15 @@ from runner.model.product import PROVENANCE
 from runner.model.seat import SeatManifest
 from runner.paths import cache_home
 from runner.sandbox import TEMPORARY, Reach, available, confined, devices
+from serve.adapters import booted
 from serve.adapters.booted import BootedEngine
+from serve.adapters.engine_command import arguments_of, carve_variables, flags, requested
 from serve.adapters.gpu_desk import incumbent_library
-from serve.adapters.supervisor import Supervised, free_port, home_of, import_path
+from serve.adapters.supervisor import Supervised, free_port, home_of, import_path, traces_of
 from serve.connection import socket_url
 from serve.install import engine_record, installed_version
 from serve.seat import BootRequest
 from serve.witness.build import witness_library
-
-OURS = "dsv4-carve"
 
 SOCKET = "engine.sock"
 """Where an engine without a network listens, in its temporary folder."""
@@ -75,13 +72,8 @@ class ProcessSeat:
         )
         own = sandbox.network == "own"
         url = socket_url(process.temporary / SOCKET) if own else f"http://127.0.0.1:{port}"
-        boot = BootedEngine(record, url, process, started)
-        try:
-            boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
-            boot.identify(lambda resolved: label_of(resolved, engine), manifest.tensor_parallel)
-        except BaseException:
-            process.stop()
-            raise
+        boot = BootedEngine(record, url, process, started, traces_of(process.home))
+        boot.come_up(manifest, lambda resolved: label_of(resolved, engine))
         return boot
 
 
@@ -100,16 +92,6 @@ def installed_engine(distribution: str) -> dict[str, str]:
     return {"name": name, "version": found, "record": engine_record(name)}
 
 
-def arguments_of(request: BootRequest) -> dict[str, JsonValue]:
-    """The seat's engine arguments with the boot's own over them."""
-    return request.manifest.arguments | request.planned.arguments
-
-
-def requested(request: BootRequest) -> dict[str, JsonValue]:
-    """What the live engine's configuration is compared with."""
-    return arguments_of(request) | {"variant": request.variant, "strict": request.planned.strict}
-
-
 def link_pack(request: BootRequest) -> None:
     """A link to the pack in the folder where the engine starts, so that no report names a path of this machine.
 
@@ -125,20 +107,9 @@ def link_pack(request: BootRequest) -> None:
 def argv(request: BootRequest, port: int) -> list[str]:
     """The engine's command line."""
     fixed = {"{pack}": PACK, "{port}": str(port)}
-    command = [fixed.get(word, word) for word in request.manifest.command]
+    traces = str(traces_of(home_of(request.folder.resolve())))
+    command = [fixed.get(word, word).replace("{traces}", traces) for word in request.manifest.command]
     return [sys.executable, "-P", *command, *flags(arguments_of(request))]
-
-
-def flags(arguments: dict[str, JsonValue]) -> list[str]:
-    """Engine arguments as vLLM's options: ``max_model_len: 4096`` is ``--max-model-len 4096``, null leaves one out."""
-    options: list[str] = []
-    for name, value in arguments.items():
-        option = name.replace("_", "-")
-        if isinstance(value, bool):
-            options.append(f"--{option}" if value else f"--no-{option}")
-        elif value is not None:
-            options += [f"--{option}", value if isinstance(value, str) else json.dumps(value)]
-    return options
 
 
 def engine_cache(request: BootRequest, sandbox: Sandbox) -> Path:
@@ -173,19 +144,9 @@ def environment(request: BootRequest, cache: Path) -> dict[str, str]:
     manifest = request.manifest
     host = {name: os.environ[name] for name in _HOST_OF_A_GPU if name in os.environ} if manifest.gpu else {}
     declared = {name: value.replace("{cache}", str(cache)) for name, value in manifest.environment.items()}
-    libraries = incumbent_of(manifest) | request.libraries
-    return (
-        host
-        | declared
-        | import_path(request.tree)
-        | {
-            "CARVE_LIBRARIES": json.dumps({name: str(path) for name, path in libraries.items()}),
-            "CARVE_VARIANT": request.variant,
-            "CARVE_STRICT": str(request.planned.strict),
-            "CARVE_ALLOWED_DECLINES": json.dumps(list(request.allowed_declines)),
-            "CARVE_WITNESS_LIBRARY": str(witness_of(request)),
-        }
-    )
+    libraries = {name: str(path) for name, path in (incumbent_of(manifest) | request.libraries).items()}
+    own = carve_variables(request, libraries) | {"CARVE_WITNESS_LIBRARY": str(witness_of(request))}
+    return host | declared | import_path(request.tree) | own
 
 
 def incumbent_of(manifest: SeatManifest) -> dict[str, Path]:
@@ -202,13 +163,4 @@ def witness_of(request: BootRequest) -> Path:
 
 def label_of(resolved: dict[str, Any], engine: dict[str, str]) -> Label:
     """The label of what answered, from the distribution that the live engine says it runs. Raises SeatError."""
-    name, digest = str(resolved.get("distribution", "")), str(resolved.get("distribution_record", ""))
-    if name == OURS:
-        return "simulated"
-    if (name, digest) != (engine["name"], engine["record"]):
-        raise SeatError(
-            "another engine answers than the one that was started",
-            expected=f"{engine['name']} with RECORD {engine['record']}",
-            found=f"{name or 'nameless'} with RECORD {digest or 'unknown'}",
-        )
-    return "cpu" if resolved.get("device_type") == "cpu" else "real"
+    return booted.label_of(resolved, {"distribution": engine["name"], "distribution_record": engine["record"]})

@@ -25,24 +25,41 @@ GRACE_SECONDS = 5.0
 STOP_TIMEOUT_SECONDS = 20.0
 
 
+_reserved: set[str] = set()
+"""Names that this process holds."""
+
+
+def reserve(name: str) -> bool:
+    """Hold ``name`` on this machine until this process ends, however it ends; False where another process holds it.
+
+    An abstract socket of a name exists once in a network.
+    """
+    if name in _reserved:
+        return True
+    reservation = socket.socket(socket.AF_UNIX)
+    try:
+        reservation.bind(f"\0carve-{name}")
+    except OSError:
+        reservation.close()
+        return False
+    reservation.detach()
+    _reserved.add(name)
+    return True
+
+
 def free_port() -> int:
     """A loopback TCP port that was free a moment ago and that no other runner on this machine takes meanwhile.
 
     Engines share a port without an error (SO_REUSEPORT): two of them would answer each other's requests. So a port is
-    reserved, until this process ends however it ends, by an abstract socket: one of a name exists in a network.
+    reserved.
     """
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
-        reservation = socket.socket(socket.AF_UNIX)
-        try:
-            reservation.bind(f"\0carve-port-{port}")
-        except OSError:
-            reservation.close()
-            continue
-        reservation.detach()
-        return port
+        name = f"port-{port}"
+        if name not in _reserved and reserve(name):
+            return port
 
 
 def home_of(folder: Path) -> Path:
@@ -58,6 +75,11 @@ def import_path(first: Path | None = None) -> dict[str, str]:
     folders = [str(first)] if first else []
     folders += filter(None, [os.environ.get("CARVE_PYTHONPATH")])
     return {"PYTHONPATH": os.pathsep.join(folders)} if folders else {}
+
+
+def traces_of(home: Path) -> Path:
+    """Where a profiler of the command writes its traces, inside its home; removed with it."""
+    return home / "traces"
 
 
 @dataclass

@@ -18,6 +18,7 @@ from serve.client.resolved import resolved
 from serve.client.sensitivity import sensitivity
 from serve.client.shift import knock_out_zero, perturbation, watermark
 from serve.client.stream import finish, speed
+from serve.client.traces import traced
 
 Driver = Callable[[WindowContext], Evidence]
 
@@ -29,6 +30,7 @@ _DRIVERS: dict[str, Driver] = {
     "knock-out-decline": knock_out_decline,
     "knock-out-zero": knock_out_zero,
     "kv-window": kv_window,
+    "launches": traced,
     "needle": needles,
     "pack": pack,
     "parity": parity,
@@ -37,6 +39,7 @@ _DRIVERS: dict[str, Driver] = {
     "ppl-prefill": ppl_prefill,
     "pressure": pressure,
     "product": product,
+    "rank-skew": traced,
     "claims": claims,
     "resolved": resolved,
     "sanitizer": sanitizer,

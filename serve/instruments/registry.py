@@ -15,6 +15,7 @@ from serve.instruments import (
     knock_out_decline,
     knock_out_zero,
     kv_window,
+    launches,
     needle,
     pack,
     parity,
@@ -23,6 +24,7 @@ from serve.instruments import (
     ppl_prefill,
     pressure,
     product,
+    rank_skew,
     resolved,
     restore,
     sanitizer,
@@ -40,6 +42,7 @@ _INSTRUMENTS: tuple[Instrument, ...] = (
     knock_out_decline,
     knock_out_zero,
     kv_window,
+    launches,
     needle,
     pack,
     parity,
@@ -48,6 +51,7 @@ _INSTRUMENTS: tuple[Instrument, ...] = (
     ppl_prefill,
     pressure,
     product,
+    rank_skew,
     claims,
     resolved,
     restore,
@@ -67,6 +71,7 @@ _SHARED = (
     "metrics",
     "shift",
     "streams",
+    "traces",
 )
 """Modules behind every instrument: a change there changes every digest."""
 

@@ -55,7 +55,7 @@ def _measure(exchange: Exchange, language: str, streamed: Streamed) -> StreamMea
         completion_tokens=streamed.completion_tokens or 0,
         ttft_ns=times[0] - exchange.sent_ns if times else 0,
         decode_ns=times[-1] - times[0] if times else 0,
-        inter_token_ns=(_quantile(gaps, 50), _quantile(gaps, 95), _quantile(gaps, 99)),
+        inter_token_ns=(quantile(gaps, 50), quantile(gaps, 95), quantile(gaps, 99)),
         finish_reason=streamed.finish_reason,
         events=streamed.events,
         first_tokens=streamed.first_tokens,
@@ -63,6 +63,6 @@ def _measure(exchange: Exchange, language: str, streamed: Streamed) -> StreamMea
     )
 
 
-def _quantile(ordered: Sequence[int], percent: int) -> int:
+def quantile(ordered: Sequence[int], percent: int) -> int:
     """Nearest-rank quantile; 0 where there is nothing."""
     return ordered[min(len(ordered) * percent // 100, len(ordered) - 1)] if ordered else 0

@@ -105,7 +105,7 @@ def configuration(folder: Path) -> VllmConfig:
         model=str(folder), skip_tokenizer_init=True, load_format="dummy", enforce_eager=True, dtype="bfloat16"
     )
     found: VllmConfig = arguments.create_engine_config()
-    found.cache_config.cache_dtype = "fp8"  # the only one that DeepSeek-V4's layout takes; a CPU would not start with it
+    found.cache_config.cache_dtype = "fp8"  # DeepSeek-V4's layout takes no other, and a CPU would not start with it
     return found
 
 
@@ -113,6 +113,8 @@ def build(kind: type[torch.nn.Module], config: VllmConfig, rank: int, ranks: int
     """An instance of ``kind`` on the meta device, and who asked for a method while it was made."""
     asked = Asked()
     config.quant_config = asked
+    if config.speculative_config is None:  # a class of draft layers asks for the model that it drafts for
+        config.speculative_config = SimpleNamespace(draft_model_config=config.model_config, num_speculative_tokens=1)
     with claimed(rank, ranks), set_current_vllm_config(config), without_cuda(), torch.device("meta"):
         return kind(vllm_config=config, prefix=""), asked
 

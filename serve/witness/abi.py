@@ -6,7 +6,8 @@ import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 
-from carve_kernels.library import ABI_VERSION, MAX_LAYERS, CLayerCounters
+from carve_kernels.abi import MAX_LAYERS, CLayerCounters
+from carve_kernels.library import ABI_VERSION
 
 from serve.witness.processor import Count
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
-from carve_kernels.library import DECLINES
+from carve_kernels.abi import DECLINES
 from carve_kernels.parallel import host, single
 
 from serve.witness import abi

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
+from carve_kernels.abi import ROW_BINS
 from carve_kernels.cuda.dense import Counters, DenseGroup, DenseLibrary, Part
 from carve_kernels.desk.gpu.moe import Layer, MoeLibrary, Projection
-from carve_kernels.library import ROW_BINS
 
 from runner.errors import SeatError
 from serve.witness.device_counts import PREWARM, SERVED, Cuda, DeviceCounts, NativeCuda

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from carve_kernels.library import ROW_BINS
+from carve_kernels.abi import ROW_BINS
 
 from runner.errors import SeatError
 from serve.witness.processor import Count

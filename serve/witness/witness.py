@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from carve_kernels.library import DECLINES, MAX_LAYERS
+from carve_kernels.abi import DECLINES, MAX_LAYERS
 
 from runner.errors import CarveError
 from runner.model.evidence import CounterRow, DeclineRow, RankCounters
@@ -52,6 +52,8 @@ class Witness:
         self.linears: list[Linear] = []
         self.graphs = GraphSets(self.pattern)
         self._payload: dict[str, bytes] = {}
+        self.noted_bytes: dict[str, int] = {}
+        """Size of everything noted while it loaded, by name."""
         for name, path in sorted(json.loads(environment["CARVE_LIBRARIES"]).items()):
             try:
                 self.libraries[name] = processor.open(name, Path(path))
@@ -94,6 +96,7 @@ class Witness:
             state.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
             state.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
         self._payload[name] = state.digest()
+        self.noted_bytes[name] = sum(int(tensor.nbytes) for tensor in tensors)
 
     def weights_digest(self, rest: Mapping[str, torch.Tensor]) -> str:
         """SHA-256 over all noted payload and the parameters in ``rest`` that were not noted (embeddings, norms)."""

@@ -19,7 +19,9 @@ from recipe.patch import tree_digest
 from recipe.patch_set import MARKER
 from runner.digest import sha256_bytes, sha256_file, sha256_package
 from runner.model.boot import RankIdentity
+from serve.witness.environment import read_back
 from serve.witness.graphs import vllm_wrappers
+from serve.witness.held import weights_bytes
 from serve.witness.witness import ArgumentError, Witness, current
 
 
@@ -88,6 +90,8 @@ class WitnessExtension:
             "scratch_bytes": witness.processor.scratch_bytes(),
             "variant": witness.variant,
             "strict": int(os.environ.get("CARVE_STRICT", "0")),
+            "weights_bytes": weights_bytes(witness, dict(self.model_runner.model.named_parameters())),
+            **read_back(),
         }
 
     def carve_switch(self, variant: str, ranks: list[int] | None) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from tests.runner.records import (
     START,
     RateGate,
     RateInstrument,
-    digest_of,
     instant,
     make_run,
     make_workspace,
@@ -44,6 +43,7 @@ def write_reports(workspace: Path, runner: PrivateKey, adopter: PrivateKey, coun
     """``count`` intents and reports, and some decisions; bytes of one report."""
     made = make_run()
     whole, subjects = predicate(made.record), subject_digests(made.record)
+    candidate = {"library.lna2": subjects["library.lna2"]}
     size = 0
     for number in range(count):
         run, started = f"r{number:05d}", START + timedelta(minutes=number)
@@ -55,14 +55,11 @@ def write_reports(workspace: Path, runner: PrivateKey, adopter: PrivateKey, coun
                 order_digest=made.record.order_digest,
                 plan_digest=made.record.plan_digest,
                 seed_commitment=made.record.plan.seed_commitment,
-                candidate={"library.lna2": digest_of(f"library {number // 3}")},
+                candidate=candidate,
                 created_at=instant(START - timedelta(days=30)),
             ).model_dump(),
         )
-        data = sign(
-            intent, {**intent.candidate, **subjects, "library.lna2": digest_of(f"library {number // 3}")}, runner
-        )
-        path = ledger.append(workspace, LEDGER, data)
+        path = ledger.append(workspace, LEDGER, sign(intent, subjects, runner))
         own = path.name.removesuffix(SUFFIX)
         report = whole.model_copy(
             update={
@@ -72,7 +69,7 @@ def write_reports(workspace: Path, runner: PrivateKey, adopter: PrivateKey, coun
                 "plan": whole.plan.model_copy(update={"intent": own}),
             }
         )
-        data = sign(report, {**subjects, "library.lna2": digest_of(f"library {number // 3}")}, runner)
+        data = sign(report, subjects, runner)
         folder = workspace / "reports" / report.order.name / run
         folder.mkdir(parents=True)
         (folder / REPORT).write_bytes(data)
@@ -97,7 +94,7 @@ def write_reports(workspace: Path, runner: PrivateKey, adopter: PrivateKey, coun
 
 def make_canon(workspace: Path) -> str:
     """As ``runner canon`` does."""
-    text = canon.render(ledger.load(workspace, trust_of(workspace)))
+    text = canon.generate(workspace, trust_of(workspace))
     canon.write(workspace, text)
     return f"{len(text)} characters"
 

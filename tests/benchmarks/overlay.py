@@ -24,7 +24,7 @@ import numpy as np
 from carve_kernels.exl3.codebook import Codebook
 from carve_kernels.exl3.pack_format import MARKERS
 
-from recipe import overlay, pack_write, shard_write
+from recipe import overlay, pack_write, shard_write, whole_folder
 from recipe.headers import read_header
 from recipe.payload import sha256_of
 from recipe.product import Job
@@ -42,7 +42,7 @@ def make_pack(folder: Path, nbytes: int, seed: int, *, layers: range) -> Path:
     block = np.random.default_rng(seed).bytes(64 << 20)
     spool = folder.with_suffix(".bytes")
     spool.write_bytes(block)
-    partial = pack_write.fresh(pack_write.partial_folder(folder))
+    partial = whole_folder.fresh(whole_folder.partial(folder))
     per_file = nbytes // FILES
     experts = max(1, per_file // 2 // (3 * _MODULE))
     for layer in layers:
@@ -52,7 +52,7 @@ def make_pack(folder: Path, nbytes: int, seed: int, *, layers: range) -> Path:
     pack_write.write_index(partial, {one.file.name: {e.name: e.nbytes for e in one.entries} for one in headers})
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         pack_write.write_json(partial / name, {})
-    pack_write.publish(partial, folder)
+    whole_folder.publish(partial, folder)
     spool.unlink()
     return folder
 
@@ -96,7 +96,7 @@ def copy(folder: Path) -> None:
     """``cp`` of the pack, and every file of it on disk, as an overlay leaves them."""
     subprocess.run(["cp", "-r", folder / "source", folder / "copy"], check=True)
     for file in sorted((folder / "copy").iterdir()):
-        pack_write.sync(file)
+        whole_folder.sync(file)
 
 
 def overlay_once(folder: Path, recipe: Overlay) -> int:

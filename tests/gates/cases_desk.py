@@ -192,9 +192,32 @@ def restore() -> list[Case]:
         ("shared-memory-left_fail", _leftover(), "FAIL", "psm_1"),
         ("nothing-left_pass", one(), "PASS", "nothing was left"),
         ("named-exception_pass", one(kv="1", parameters={"ignored": ["kv_tokens"]}), "PASS", "nothing was left"),
+        ("FL-10-mount-missing_fail", _container(mount="(absent)"), "FAIL", "container.mount./plugin stood at"),
+        ("FL-10-mount-too-many_fail", _container(mounts="9"), "FAIL", "container.mounts stood at 8 and is 9"),
+        ("FL-10-log-line-of-another-tree_fail", _container(lines="1"), "FAIL", "F2 DENSE_GROUP"),
+        ("variable-reset_fail", _container(variable="0"), "FAIL", "VLLM_PLUGINS"),
+        ("container-came-back_pass", _container(), "PASS", "nothing was left"),
         ("not-looked_invalid", given({}, DESK, [(planned, None)]), "NOT_RUN", "no sample"),
         ("fault_invalid", _faulty(one()), "INVALID", "could not look"),
     ]
+
+
+def _container(
+    *, mount: str = "/srv/plugin read-only", mounts: str = "8", lines: str = "0", variable: str = "carve_exl3"
+) -> GateInput:
+    """A docker seat's standing container, counted."""
+    planned = window("restore", "desk", "restore", "none")
+    fields = tuple(
+        FieldPair(name=name, requested=requested, resolved=resolved)
+        for name, requested, resolved in (
+            ("container.mount./plugin", "/srv/plugin read-only", mount),
+            ("container.mounts", "8", mounts),
+            ("environment.VLLM_PLUGINS", "carve_exl3", variable),
+            ("log lines with 'F2 DENSE_GROUP'", "0", lines),
+        )
+    )
+    taken = sample(planned, RestoreMeasure(leftovers=(), fields=fields), INCUMBENT, **NO_RANKS)
+    return given({}, DESK | SHARED, [(planned, taken)], [boot("desk", ()), boot("shared-a")])
 
 
 def _leftover() -> GateInput:

@@ -254,6 +254,42 @@ def speed() -> list[Case]:
             "every quad",
         ),
         ("incumbent-slowed-down_invalid", one([*faster, *alone(110)]), "INVALID", "the incumbent alone is faster"),
+        (
+            "incumbent-slowed-inside-the-spread_fail",
+            one([*quads(1.25), *alone(120)], boot_to_boot="0.2", alone="discounted"),
+            "UNRESOLVED",
+            "does not clear the margin",
+        ),
+        (
+            "incumbent-slowed-inside-the-spread-not-discounted_pass",
+            one([*quads(1.25), *alone(120)], boot_to_boot="0.2"),
+            "PASS",
+            "FASTER",
+        ),
+        (
+            "incumbent-slowed-not-slower_fail",
+            one([*quads(1.0), *alone(115)], boot_to_boot="0.2", alone="discounted", require="not-slower"),
+            "UNRESOLVED",
+            "does not clear the margin",
+        ),
+        (
+            "incumbent-slowed-by-less-than-the-gain_pass",
+            one([*faster, *alone(110)], boot_to_boot="0.2", alone="discounted"),
+            "PASS",
+            "FASTER",
+        ),
+        (
+            "incumbent-slower-alone-gains-nothing_fail",
+            one([*quads(1.0), *alone(70)], boot_to_boot="0.2", alone="discounted"),
+            "FAIL",
+            "SAME",
+        ),
+        (
+            "incumbent-slowed-beyond-the-spread_invalid",
+            one([*faster, *alone(125)], boot_to_boot="0.2", alone="discounted"),
+            "INVALID",
+            "the incumbent alone is faster",
+        ),
         ("no-incumbent-alone_invalid", one(faster), "INVALID", "no incumbent-only boot"),
         (
             "incumbent-alone-without-rate_invalid",

@@ -10,7 +10,17 @@ from pathlib import Path
 import yaml
 
 from runner.gates.base import GateInput
-from tests.gates import cases_claims, cases_desk, cases_engine, cases_gpu, cases_product, cases_quality, cases_speed
+from tests.gates import (
+    cases_claims,
+    cases_desk,
+    cases_engine,
+    cases_gpu,
+    cases_product,
+    cases_quality,
+    cases_speed,
+    cases_speed_boots,
+    cases_traces,
+)
 
 FOLDER = Path(__file__).resolve().parent
 CASES = {
@@ -29,9 +39,11 @@ CASES = {
     "kld": cases_quality.kld,
     "ppl-prefill": cases_quality.ppl_prefill,
     "ppl-decode": cases_quality.ppl_decode,
-    "speed": cases_speed.speed,
+    "speed": lambda: [*cases_speed.speed(), *cases_speed_boots.paired()],
     "needle": cases_quality.needle,
     "kv-window": cases_quality.kv_window,
+    "launches": cases_traces.launches,
+    "rank-skew": cases_traces.rank_skew,
     "finish": cases_quality.finish,
     "sensitivity": cases_product.sensitivity,
     "restore": cases_desk.restore,

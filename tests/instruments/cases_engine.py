@@ -147,6 +147,10 @@ def resolved() -> list[Case]:
 def restore() -> list[Case]:
     planned = window("restore")
     facts: dict[str, Any] = {"leftovers": [], "requested": {"kv": 1}, "resolved": {"kv": 1}}
+    counted: dict[str, Any] = {
+        "requested": {"container.mounts": 8, "container.mount./plugin": "/srv/plugin read-only"},
+        "resolved": {"container.mounts": 9, "container.mount./other": "/srv/other writable"},
+    }
 
     def one(**changes: Any) -> Any:
         return [evidence(planned, facts=facts | changes)]
@@ -154,6 +158,7 @@ def restore() -> list[Case]:
     return [
         ("came-back_pass", one(), planned, None),
         ("FL-10-differs_pass", one(resolved={"kv": 2}, leftovers=["port 8011"]), planned, None),
+        ("container-counted_pass", one(**counted), planned, None),
         ("not-looked_fail", [evidence(planned)], planned, "lacks what"),
         ("leftovers-no-list_fail", one(leftovers="none"), planned, "lacks what"),
         ("requested-no-object_fail", one(requested=[]), planned, "lacks what"),

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from serve.instruments.registry import all_instruments, instrument
-from tests.instruments import cases_engine, cases_gpu, cases_likelihood, cases_streams
+from tests.instruments import cases_engine, cases_gpu, cases_likelihood, cases_streams, cases_traces
 from tests.instruments.build import Case
 
 FOLDER = Path(__file__).resolve().parent
@@ -27,6 +27,8 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "knock-out-decline": cases_engine.knock_out_decline,
     "knock-out-zero": cases_engine.shift("knock-out-zero"),
     "kv-window": cases_engine.kv_window,
+    "launches": cases_traces.launches,
+    "rank-skew": cases_traces.rank_skew,
     "needle": cases_likelihood.needle,
     "pack": cases_engine.pack,
     "parity": cases_engine.parity,

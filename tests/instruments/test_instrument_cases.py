@@ -18,7 +18,19 @@ from runner.errors import EvidenceError
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.sample import DivergenceMeasure
-from serve.instruments import answers, base, engagement, kld, likelihood, machine, metrics, registry, shift, streams
+from serve.instruments import (
+    answers,
+    base,
+    engagement,
+    kld,
+    likelihood,
+    machine,
+    metrics,
+    registry,
+    shift,
+    streams,
+    traces,
+)
 from serve.instruments.base import Instrument
 from serve.instruments.extract import extract
 from tests.gates.mutants import broken, mutants_of
@@ -41,6 +53,7 @@ SHARED: dict[ModuleType, tuple[str, ...]] = {
     metrics: ("speed", "ppl-prefill"),
     shift: ("watermark",),
     streams: ("speed", "finish"),
+    traces: ("launches", "rank-skew"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Kill one piece of work at random points: ``python -m tests.recipe.killing FOLDER SOURCE DONOR TIMES SEED``.
+"""Kill one piece of work at random points: ``python -m tests.recipe.killing WORK SIZE FOLDER TIMES SEED``.
 
 One process with one thread forks a worker, kills it after a random while, and looks at what is left: the product is
 absent or complete, and the inputs are what they were. What was begun is then gone on with by the next worker, also
@@ -16,42 +16,46 @@ import sys
 import time
 from pathlib import Path
 
-from recipe import overlay
-from recipe.product import Job
-from tests.recipe.overlays import contents, job_of, recipe_of
+from tests.recipe.overlays import contents
+from tests.recipe.works import WORKS, Work
 
 
-def main(folder: Path, source: Path, donor: Path, times: int, seed: int) -> dict[str, int]:
-    """Counts of kills, and of products found whole; AssertionError where a promise is broken."""
-    inputs = {pack: contents(pack) for pack in (source, donor)}
-    whole = job_of(folder / "whole", source, recipe_of(donor))
+def main(name: str, size: str, folder: Path, times: int, seed: int) -> dict[str, float]:
+    """Seconds of the whole work, counts of kills and of what they left; AssertionError where a promise is broken."""
+    folder.mkdir(parents=True, exist_ok=True)
+    given = WORKS[name](folder, size)
+    inputs = {place: contents(place) for place in given.inputs}
+    given.prepare(folder / "whole")
     began = time.monotonic()
-    assert work(whole, None) == 0
+    assert attempt(given, folder / "whole", None) == 0
     takes = time.monotonic() - began
-    expected = contents(whole.product)
-    draw, job = random.Random(seed), job_of(folder / "killed", source, recipe_of(donor))
-    killed = finished = resumed = 0
+    expected = contents(folder / "whole/product")
+    draw, place = random.Random(seed), folder / "killed"
+    killed = finished = attempts = resumed = 0
     while killed < times:
-        begun = job.product.with_name(f".{job.product.name}.partial").exists()
-        ended = work(job, draw.uniform(0, 1.2 * takes))
+        given.prepare(place)
+        ended = attempt(given, place, draw.uniform(0, 1.5 * takes))
+        attempts += 1
         killed += ended == signal.SIGKILL
         assert ended in (0, signal.SIGKILL), ended
-        if job.product.exists():
-            assert contents(job.product) == expected, "the product is complete or absent"
-            finished, resumed = finished + 1, resumed + begun
-            shutil.rmtree(folder / "killed")
-    assert work(job, None) == 0
-    assert contents(job.product) == expected, "what was killed and gone on with is the same to the byte"
-    assert {pack: contents(pack) for pack in (source, donor)} == inputs, "inputs are never written to"
-    return {"killed": killed, "finished": finished, "resumed": resumed}
+        if given.finished(place / "product", expected):
+            finished, resumed, attempts = finished + 1, resumed + (attempts > 1), 0
+            shutil.rmtree(place)
+    given.prepare(place)
+    assert attempt(given, place, None) == 0
+    assert contents(place / "product") == expected, "what was killed and gone on with is the same to the byte"
+    left = {path.name for path in place.iterdir()} - {"product", "work"}
+    assert not left, f"left behind: {left}"
+    assert {place: contents(place) for place in given.inputs} == inputs, "inputs are never written to"
+    return {"seconds": round(takes, 2), "killed": killed, "finished": finished, "resumed": resumed}
 
 
-def work(job: Job, after: float | None) -> int:
-    """Make the product in a process of its own, killed ``after`` seconds: 0, or the signal that ended it."""
+def attempt(given: Work, place: Path, after: float | None) -> int:
+    """The work in a process of its own, killed ``after`` seconds: 0, or the signal that ended it."""
     child = os.fork()
     if child == 0:
         try:
-            overlay.make(job)
+            given.do(place)
         finally:
             os._exit(1 if sys.exc_info()[0] else 0)
     if after is not None:
@@ -62,5 +66,5 @@ def work(job: Job, after: float | None) -> int:
 
 
 if __name__ == "__main__":
-    first, second, third, count, drawn = sys.argv[1:]
-    print(json.dumps(main(Path(first), Path(second), Path(third), int(count), int(drawn))))
+    work, size, where, count, drawn = sys.argv[1:]
+    print(json.dumps(main(work, size, Path(where), int(count), int(drawn))))

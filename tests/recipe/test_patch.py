@@ -34,7 +34,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
         (site / name).write_text(text)
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", str(site))
-    monkeypatch.setattr(patch, "load_set", lambda names: PatchSet((two_streams(), audible(), guard())))
+    monkeypatch.setattr(patch, "load_set", lambda names, folder: PatchSet((two_streams(), audible(), guard())))
     return Job(recipe=RECIPE, standing=tmp_path, root=tmp_path, product=tmp_path / "product", work=tmp_path / "work")
 
 

@@ -185,7 +185,7 @@ def test_python_that_imports_another_copy_is_found_out(site: Path, tmp_path: Pat
     wrapper.write_text(f'#!/bin/sh\nPYTHONPATH="{site}:$PYTHONPATH" exec {sys.executable} "$@"\n')
     wrapper.chmod(0o755)
     with pytest.raises(InputError, match="imports another file"):
-        patch_apply.import_check(str(wrapper), shadow, BOTH)
+        patch_apply.import_check(str(wrapper), shadow, BOTH, site)
 
 
 def test_the_stated_result_must_come_out(site: Path) -> None:

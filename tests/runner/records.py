@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from runner import ledger
 from runner.attest.keys import PrivateKey
@@ -156,7 +158,7 @@ def make_plan(*, order: str, order_text: str, seat: str, margin_percent: str, pa
     )
 
 
-def _boot(label: Label, started: datetime, ranks: int) -> BootRecord:
+def _boot(label: Label, started: datetime, ranks: int, resolved: Mapping[str, JsonValue]) -> BootRecord:
     identities = tuple(
         RankIdentity(
             rank=rank,
@@ -177,7 +179,7 @@ def _boot(label: Label, started: datetime, ranks: int) -> BootRecord:
         pid=99,
         ranks=identities,
         requested={"max_model_len": 2048, "tensor_parallel_size": ranks},
-        resolved={"max_model_len": 2048, "tensor_parallel_size": ranks, "dtype": "float32"},
+        resolved={"max_model_len": 2048, "tensor_parallel_size": ranks, "dtype": "float32", **resolved},
         kv_tokens=8192,
         canary=True,
         ended="stopped",
@@ -222,12 +224,19 @@ def make_run(  # a whole run in one place reads best
     started: datetime = START,
     intent: str = digest_of("no intent"),
     more: str = "",
+    gates: str = "",
+    resolved: Mapping[str, JsonValue] | None = None,
 ) -> Run:
-    """Incumbent and candidate rates in tok/s decide the verdict; ``more`` is appended to the order."""
-    order_text = f"kind: kernel\nname: {order}\n{more}"
+    """Incumbent and candidate rates in tok/s decide the verdict; ``more`` is appended to the order.
+
+    ``gates`` is what the order asks for, where the plan is to judge by something else; ``resolved`` what the boot also
+    read back of itself.
+    """
+    gates = gates or f"  - {{name: speed, parameters: {{margin_percent: {margin_percent}}}}}\n"
+    order_text = f"kind: kernel\nname: {order}\n{more}gates:\n{gates}"
     plan = make_plan(order=order, order_text=order_text, seat=seat, margin_percent=margin_percent, pairs=pairs)
     plan_digest = sha256_json(plan.model_dump(mode="json"))
-    boot, draw = _boot(label, started, ranks), Draw(SEED, plan_digest)
+    boot, draw = _boot(label, started, ranks, resolved or {}), Draw(SEED, plan_digest)
     files: dict[str, bytes] = {}
     samples = []
     for number, window in enumerate(plan.windows):

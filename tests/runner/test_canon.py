@@ -142,7 +142,17 @@ def test_a_newer_adoption_of_the_same_order_stands_and_the_older_is_history(
 
 def test_a_rejected_report_stays_with_its_reason(published: Path, demo_adopter: PrivateKey) -> None:
     decide.reject(desk(published, demo_adopter), "r1", "too small a gain | for its risk")
-    assert "too small a gain \\| for its risk" in section(text_of(published), "Rejected")
+    assert "too small a gain &#124; for its risk" in section(text_of(published), "Rejected")
+
+
+def test_a_rejection_taken_back_leaves_the_report_pending(published: Path, demo_adopter: PrivateKey) -> None:
+    before = section(text_of(published), "Pending")
+    rejection = decide.reject(desk(published, demo_adopter, 2), "r1", "too small a gain")
+    assert R1 not in section(text_of(published), "Pending")
+    decide.revoke(desk(published, demo_adopter, 3), rejection.name[:12], "the gain is enough after all")
+    assert section(text_of(published), "Pending") == before
+    assert R1 in before
+    assert R1 not in section(text_of(published), "Rejected")
 
 
 def test_an_intent_without_a_report_is_abandoned_and_counted(
@@ -199,7 +209,8 @@ def test_a_waiver_of_nothing_or_for_no_time_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("label", "reason"), [("simulated", "simulated seat"), ("attached", "only be adopted as descriptive")]
+    ("label", "reason"),
+    [("none", "no engine answered"), ("simulated", "simulated seat"), ("attached", "only be adopted as descriptive")],
 )
 def test_what_a_label_allows(
     *, workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path, label: Label, reason: str

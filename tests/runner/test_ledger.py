@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -74,11 +76,39 @@ def test_one_intent_has_one_report(workspace: Path, demo_runner: PrivateKey, tmp
     folder = publish(workspace, demo_runner, make_run(run="r1"), tmp_path)
     book = ledger.load(workspace, trust_of(workspace))
     (entry, report) = book.of(ReportPredicate)[0]
-    other = sign(report.model_copy(update={"repeats": 1}), entry.subjects, demo_runner)
+    other = sign(report.model_copy(update={"run": "r1-again"}), entry.subjects, demo_runner)
     second = folder.with_name("r1-again")
     second.mkdir()
     (second / "report.dsse.json").write_bytes(other)
     with pytest.raises(TrustError, match="two reports answer one intent"):
+        ledger.load(workspace, trust_of(workspace))
+
+
+def test_a_report_stands_where_its_links_lead(workspace: Path, demo_runner: PrivateKey, tmp_path: Path) -> None:
+    folder = publish(workspace, demo_runner, make_run(run="r1"), tmp_path)
+    folder.rename(folder.with_name("r2"))
+    with pytest.raises(TrustError, match="another place than its own"):
+        ledger.load(workspace, trust_of(workspace))
+
+
+@pytest.mark.parametrize(
+    "place", ["reports/mini-lna2", "reports/mini-lna2/r1", "reports/mini-lna2/r1/report.dsse.json"]
+)
+def test_a_link_to_elsewhere_is_no_signed_file(
+    place: str, workspace: Path, demo_runner: PrivateKey, tmp_path: Path
+) -> None:
+    publish(workspace, demo_runner, make_run(run="r1"), tmp_path / "state")
+    (workspace / place).rename(tmp_path / "elsewhere")
+    (workspace / place).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(TrustError, match=r"symbolic link|cannot be read"):
+        ledger.load(workspace, trust_of(workspace))
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["folder", "pipe"])
+def test_only_plain_files_are_entries(make: Callable[[Path], None], workspace: Path) -> None:
+    (workspace / ledger.LEDGER).mkdir(parents=True)
+    make(workspace / ledger.LEDGER / f"{digest_of('entry')}{ledger.SUFFIX}")
+    with pytest.raises(TrustError, match="cannot be read"):
         ledger.load(workspace, trust_of(workspace))
 
 

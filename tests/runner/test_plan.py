@@ -15,6 +15,7 @@ from runner.paths import source_root
 from runner.plan import compile_plan, plan_digest, seconds_of
 from runner.plan_odds import odds
 from runner.plan_windows import MAKERS
+from runner.stats import sigma_of_half_width
 from runner.steps.seal import _unchanged
 from runner.steps.seats import load_manifest, seat_names
 from tests.runner.flow_orders import HEAD, SPEED, gate_order, kernel_order, write_order
@@ -108,7 +109,7 @@ def test_the_desk_loads_the_candidate_only_for_a_gate_that_judges_it_there() -> 
 def test_speed_is_sealed_with_the_primary_margin_and_the_seat_noise(fake: Plan) -> None:
     speed = next(gate for gate in fake.gates if gate.name == "speed")
     assert speed.parameters["margin"] == "0.05"
-    assert speed.parameters["boot_to_boot"] == "0.05"
+    assert (speed.parameters["boot_to_boot"], speed.parameters["alone"]) == ("0.05", "discounted")
     assert "a_a_half_width" not in speed.parameters  # the manifest's figure is assumed, not measured
 
 
@@ -161,12 +162,30 @@ def test_the_chances_of_gates_over_documents_and_needles_are_counted() -> None:
     assert found["resolved"] == 0
 
 
+def test_pairs_of_boots_give_each_block_a_boot_of_its_own(tmp_path: Path) -> None:
+    file, plan = planned(write_order(tmp_path, gate_order().replace("pairs: 6", "pairs: 6, pairing: boot")))
+    blocks = [window for window in plan.windows if window.arm == "drawn"]
+    assert [window.boot for window in blocks] == [
+        f"pair-{quad}-{block}" for quad in range(1, 7) for block in range(1, 5)
+    ]
+    assert [boot.id for boot in plan.boots if boot.role == "shared"] == [window.boot for window in blocks]
+    assert next(gate for gate in plan.gates if gate.name == "speed").parameters["pairing"] == "boot"
+    assert isinstance(file.order, GateOrder)
+    told = next(one for one in odds(plan, file.order, load_manifest("fake")) if one.gate == "speed")
+    assert told.basis == f"A/A: σ of a pair {sigma_of_half_width(0.05, 6):.4f}"
+
+
 WRONG = [
     ("pack: toy", "pack: other", "target.pack", "the seat serves 'toy'"),
     ("pairs: 6", "pairs: 5", "primary.pairs", "need 6"),
     ("margin: 0.5", "margin: 0.001", "primary.margin", "below the seat's own A/A half width"),
     ("pairs: 6", "pairs: 6, secondary: [aggregate-rate]", "primary.pairs", "need 7"),
-    ("pairs: 6", "pairs: 6, pairing: boot", "primary.pairing", "use block"),
+    (
+        "margin: 0.5, pairs: 6",
+        "margin: 0.04, pairs: 6, pairing: boot",
+        "primary.margin",
+        "own spread between boots 0.05",
+    ),
     ("name: resolved", "name: resolvd", "gates.0.name", "unknown gate resolvd@1"),
     ("name: resolved", "name: resolved\n    version: 9", "gates.0.name", "unknown gate resolved@9"),
     ("name: resolved", "name: knock-out", "gates.0.name", "needs a candidate"),

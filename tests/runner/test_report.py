@@ -53,7 +53,7 @@ def test_what_an_order_says_cannot_become_markup(demo_runner: PrivateKey, tmp_pa
     run = make_run()
     record = run.record.model_copy(update={"environment": {"machine": "a|b\n# <script>"}})
     folder = write_folder(record, demo_runner, run.write_evidence(tmp_path / "run"), tmp_path / "report")
-    assert "a\\|b # &lt;script>" in (folder / "report.md").read_text()
+    assert "a&#124;b # &lt;script>" in (folder / "report.md").read_text()
 
 
 def test_large_evidence_stays_in_the_run_folder_and_is_named(demo_runner: PrivateKey, tmp_path: Path) -> None:
@@ -163,6 +163,6 @@ def test_the_label_is_the_weakest_that_answered() -> None:
 
     assert label_of(boots("real", "cpu", "real").boots) == "cpu"
     assert label_of(boots("real").boots) == "real"
-    assert label_of(()) == "simulated"
+    assert label_of(()) == "none"
     refused = boots("simulated").boots[0].model_copy(update={"engine": {}})
     assert label_of((*boots("cpu").boots, refused)) == "cpu"

@@ -47,7 +47,10 @@ def state(kit: Kit) -> OrderStatus:
 
 def test_every_stage_of_an_order_has_its_next_action(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
     bench = Bench.of(load_order(kit.order))
-    assert (state(kit).stage, state(kit).next) == ("ready", "runner dispatch orders/small-lna2.yaml --to NAME")
+    assert (state(kit).stage, state(kit).next) == (
+        "ready",
+        "runner dispatch orders/small-lna2.yaml --to NAME --execute",
+    )
     kit.crew("talks", limits=LIMITS.replace("}", ", attempts: 1}"))
     dispatch(kit.given())
     assert state(kit).stage == "refused"
@@ -55,9 +58,13 @@ def test_every_stage_of_an_order_has_its_next_action(kit: Kit, capsys: pytest.Ca
     kit.crew("honest", limits=LIMITS.replace("}", ", attempts: 2}"))
     dispatch(kit.given())
     assert state(kit).stage == "frozen"
-    assert state(kit).next == f"runner execute orders/small-lna2.yaml --candidate {bench.folder / 'candidate.json'}"
+    assert state(kit).next == "runner dispatch orders/small-lna2.yaml --to crafter --execute"
     with bench.hold():
         assert (state(kit).stage, state(kit).detail) == ("at work", "attempt 3 by crafter")
+    kit.order.write_text(kit.order.read_text() + "# another text\n")
+    clone = dispatch(kit.given("maker"))
+    assert (state(kit).stage, state(kit).detail) == ("at work", f"attempt 1 by maker, in {clone}")
+    assert state(kit).next == "runner dispatch orders/small-lna2.yaml --to maker --hand-in --execute"
     kit.order.write_text(order_text(gates="  - {name: needle}\n").replace("kind: kernel", "kind: wish"))
     assert state(kit).stage == "malformed"
     kit.order.write_text(order_text().replace("pack: toy", "pack: other"))
@@ -79,8 +86,11 @@ def test_a_kill_line_stops_the_work(kit: Kit, capsys: pytest.CaptureFixture[str]
         dispatch(kit.given())
     seen = picture(Path(answer["report"]).name)
     assert (seen.ended, seen.step, seen.notes) == (True, "reported FAIL", ("kill line kld struck",))
+    capsys.readouterr()
     assert run(["watch"]) == 0
-    assert "reported FAIL" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "reported FAIL" in out
+    assert out.endswith("\n")
     capsys.readouterr()
     assert run(["review", answer["run"]]) == 0
     out = capsys.readouterr().out

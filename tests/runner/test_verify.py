@@ -125,6 +125,33 @@ def test_another_intent_under_the_right_name_is_refused(folder: Path) -> None:
         check(folder)
 
 
+@pytest.mark.parametrize(
+    ("gates", "words"),
+    [
+        ("  - {name: speed, parameters: {margin_percent: 8}}\n", "something else than the order says"),
+        ("  - {name: speed, parameters: {margin_percent: 5, metric: other}}\n", "something else than the order says"),
+        ("  - {name: speed, version: 2}\n", "does not have the order's gates"),
+        ("  - name: speed\n  - name: kld\n", "does not have the order's gates"),
+        ("  - name: speed\nprimary: {margin: 0.05, pairs: 6}\n", "something else than the order says"),
+        ("  - name: speed\nprimary: {pairs: 7}\n", "other pairs than the order"),
+    ],
+)
+def test_a_plan_that_is_softer_than_its_order_is_refused(
+    *, workspace: Path, demo_runner: PrivateKey, tmp_path: Path, gates: str, words: str
+) -> None:
+    folder = publish(workspace, demo_runner, make_run(gates=gates), tmp_path / "s")
+    with pytest.raises(TrustError, match=words):
+        check(folder)
+
+
+def test_how_the_order_writes_a_number_does_not_matter(
+    workspace: Path, demo_runner: PrivateKey, tmp_path: Path
+) -> None:
+    gates = "  - {name: speed, parameters: {margin_percent: 5.0}}\n  - {name: score, planned: {owner: maintainers}}\n"
+    folder = publish(workspace, demo_runner, make_run(gates=gates), tmp_path / "s")
+    assert check(folder).verdict is Status.PASS
+
+
 def test_subjects_must_be_those_that_were_planned(folder: Path, demo_runner: PrivateKey) -> None:
     path = folder / "report.dsse.json"
     statement = json.loads(dsse.parse(path.read_bytes()).payload)

@@ -123,9 +123,9 @@ def bomb(levels: int) -> bytes:
 
 
 def test_alias_growth_is_refused_before_values_exist() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert str(MAX_NODES) in refused(bomb(8)).what
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_a_chain_of_aliases_cannot_nest_without_end() -> None:
@@ -144,10 +144,10 @@ def test_a_huge_file_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "huge.yaml"
     with path.open("wb") as stream:
         stream.truncate(100 << 20)
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(InputError, match="too large"):
         read(path)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_every_fault_of_a_schema_has_its_place() -> None:

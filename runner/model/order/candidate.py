@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import field_validator
 
 from runner.model.base import Record, Slug
-from runner.model.scalars import Flag, Free, Line, PinOrUnknown, Whole
+from runner.model.scalars import Flag, Free, Inside, Line, PinOrUnknown, Whole
 
 DeclineReason = Literal[
     "rows-above-limit", "rows-below-limit", "shape", "bits", "codebook", "not-ready", "processor", "other"
@@ -43,9 +42,9 @@ class Candidate(Record):
     """Name of the variant as the engine switches it."""
     incumbent: Slug = "incumbent"
     """What it is compared with."""
-    sources: tuple[Line, ...] = ()
+    sources: tuple[Inside, ...] = ()
     """Files that are built, relative to the checkout; empty for a variant that a seat brings itself."""
-    files_allowed: tuple[Line, ...] = ()
+    files_allowed: tuple[Inside, ...] = ()
     """The only files taken from the frozen candidate; globs relative to the checkout."""
     max_rows: Whole
     """Largest row count the variant takes; more rows are the incumbent's."""
@@ -58,12 +57,3 @@ class Candidate(Record):
     @classmethod
     def _digit(cls, value: object) -> object:
         return int(value) if isinstance(value, str) and value in ("0", "1", "2") else value
-
-    @field_validator("sources", "files_allowed")
-    @classmethod
-    def _inside(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
-        for path in paths:
-            pure = PurePosixPath(path)
-            if pure.is_absolute() or ".." in pure.parts:
-                raise ValueError(f"{path!r} leaves the checkout")
-        return paths

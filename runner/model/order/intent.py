@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from runner.model.base import Record, Slug
-from runner.model.scalars import Flag, Line, Number, Whole
+from runner.model.scalars import Flag, Inside, Line, Number, Whole
 
 
 class Approval(Record):
@@ -84,6 +84,9 @@ class Scope(Record):
     includes: tuple[Line, ...] = ()
     excludes: tuple[Line, ...] = ()
     stages: tuple[Stage, ...] = ()
+    files_allowed: tuple[Inside, ...] = ()
+    """Of a patch order: the only files taken from a craftsperson; globs relative to the checkout. A kernel order names
+    its own under ``candidate``."""
     files_forbidden: tuple[Line, ...] = ()
     """Files that must not change; globs relative to the checkout."""
     only_after: tuple[Slug, ...] = ()

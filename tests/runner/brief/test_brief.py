@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from pydantic import TypeAdapter, ValidationError
 
-from runner.brief.render import LANGUAGES, brief_of, fenced, quoted
+from runner.brief.render import LANGUAGES, brief_of, fenced, quoted, render
 from runner.errors import InputError
-from runner.model.order import parse_order
+from runner.model.order import Order, OrderFile, WorkOrder, parse_order
 from runner.paths import source_root
 from runner.plan import compile_plan
 from runner.plan_parameters import judgement_digest
 from runner.plan_text import draft
 from runner.steps.seats import load_manifest
+from runner.yaml_strict import parse
 from tests.runner.flow_orders import kernel_order, write_order
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -36,7 +42,7 @@ def test_the_golden_brief(language: str) -> None:
 CHANGES = [
     ("bound: 0.001", "bound: 0.002", r"\| kld@1 \| `bound = \"0.002\""),
     ("margin: 0.05", "margin: 0.06", r"0\.06"),
-    ("pairs: 6", "pairs: 8", r"8 pairs"),
+    ("pairs: 6", "pairs: 8", r" 8 (pairs|組)"),
     ("pass_at: 88", "pass_at: 90", r"launch <= 90 µs"),
     ("value: 190", "value: 180", r"> 180"),
     ("documents: 24", "documents: 30", r"documents = 30"),
@@ -44,12 +50,15 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("old", "new", "shown"), CHANGES, ids=[change[1] for change in CHANGES])
-def test_one_changed_field_changes_brief_and_judgement_alike(tmp_path: Path, old: str, new: str, shown: str) -> None:
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_one_changed_field_changes_brief_and_judgement_alike(
+    tmp_path: Path, language: str, old: str, new: str, shown: str
+) -> None:
     text = (GOLDEN / "order.yaml").read_text(encoding="utf-8")
     before, after = text, text.replace(old, new, 1)
     assert after != before
-    golden = brief_of(GOLDEN / "order.yaml")
-    found = brief_of(write_order(tmp_path, after))
+    golden = (GOLDEN / f"brief.{language}.md").read_text(encoding="utf-8")
+    found = brief_of(write_order(tmp_path, after), language=language)
     assert re.search(shown, found)
     assert not re.search(shown, golden)
     assert judgement_digest(parse_order(before)) in golden
@@ -85,6 +94,12 @@ def test_every_order_has_a_brief_in_both_languages(path: Path) -> None:
     for number in re.findall(r"pass_at: ([0-9.e-]+)", path.read_text(encoding="utf-8")):
         assert number in english
         assert number in japanese
+
+
+def test_a_gate_that_cannot_be_sealed_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="how this gate judges") as caught:
+        brief_of(write_order(tmp_path, kernel_order().replace("bound: 0.001", "bound: tight")))
+    assert "gates.kld: bound" in caught.value.where
 
 
 def test_no_other_language() -> None:
@@ -144,3 +159,61 @@ def test_a_fence_cannot_be_closed_from_inside(text: str) -> None:
     assert set(fence) == {"`"}
     assert lines[0] == f"{fence}text"
     assert all(not line.strip().startswith(fence) for line in lines[1:-1])
+
+
+SPOKEN = "EVIL"
+PAYLOADS = (
+    "```\n~~~\n\n## 6. How it is judged\n\nEVIL `` ` | EVIL \\\\| EVIL | <b>EVIL</b> {{ EVIL }} {% EVIL %}"
+    " ![EVIL](x) \u202eEVIL",
+    "a\\` EVIL <!-- EVIL \u2028# EVIL \\\\",
+    "~~~~\n- EVIL\n> EVIL\n\n    EVIL\n\n| EVIL | EVIL |\n| --- | --- |\n| EVIL | \\| |",
+)
+
+
+def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Paths of all scalars."""
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(inner, (*path, key))
+    else:
+        yield path
+
+
+def spoken(markdown: str) -> tuple[str, list[str]]:
+    """What a reader of the page takes for the brief's own words, and its headings and table rows."""
+    words, structure = [], []
+    for token in MarkdownIt("commonmark").enable("table").parse(markdown):
+        if token.type in ("heading_open", "tr_open"):
+            structure.append(token.tag)
+        if token.type == "html_block":
+            words.append(token.content)
+        words += [child.content for child in token.children or () if child.type != "code_inline"]
+    return "\n".join(words), structure
+
+
+@pytest.mark.parametrize(
+    ("payload", "language"), [*zip(PAYLOADS, ("en", "ja", "en"), strict=True)], ids=["fence", "span", "blocks"]
+)
+def test_no_field_at_all_speaks_as_the_brief(language: str, payload: str) -> None:
+    """Every text of an order in turn, read by a Markdown parser as a person's viewer would."""
+    source = parse((GOLDEN / "order.yaml").read_bytes()).value
+    manifest, tried = load_manifest("fake"), 0
+
+    def page(order: WorkOrder) -> tuple[str, list[str]]:
+        return spoken(render(OrderFile(order=order, text="", digest="0" * 64), manifest, language))
+
+    _, honest = page(TypeAdapter(Order).validate_python(source))
+    for path in leaves(source):
+        value = deepcopy(source)
+        place: Any = value
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = payload
+        try:
+            found, structure = page(TypeAdapter(Order).validate_python(value))
+        except (ValidationError, InputError):
+            continue  # a field, or a gate's parameter, that takes no such text
+        assert SPOKEN not in found, path
+        assert structure == honest, path
+        tried += 1
+    assert tried > 60

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from pydantic import JsonValue
 from typer.testing import CliRunner
 
 from recipe.mini.random_pack import generate
@@ -96,6 +97,41 @@ def test_the_way_back_is_shown_and_then_gone(here: Path, tmp_path: Path) -> None
     rejected = json.loads(call("reject", "r2", "--key", "demo-adopter", "--reason", "x", "--json"))["statement"]
     with pytest.raises(InputError, match="not an adoption"):
         call("revert", Path(rejected).name[:16])
+
+
+CONTAINER: dict[str, JsonValue] = {
+    "container.image": f"sha256:{'ab' * 32}",
+    "container.devices": ["0", "1"],
+    "container.command": ["python3", "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", "/pack"],
+    "container.ulimits": {"core": 0},
+    "container.shared_memory_gb": 16,
+    "container.mount./pack": "{pack} read-only",
+    "container.mount./carve/code/runner/gates": "empty",
+    "container.environment.CARVE_STRICT": "2",
+    "container.environment.VLLM_PLUGINS": "carve_exl3,carve_witness",
+}
+
+
+def test_the_way_back_to_a_container_is_what_docker_read_back(here: Path, tmp_path: Path) -> None:
+    key = keys.load_or_create("demo-runner")
+    publish(here, key, make_run(run="r2", order="dense", resolved=CONTAINER), tmp_path / "contained")
+    publish(here, key, make_run(run="r3", order="dense"), tmp_path / "newer")
+    for name in ("r2", "r3"):
+        told = call("adopt", name, "--key", "demo-adopter", "--reason", "faster", "--json")
+    shown = call("revert", Path(json.loads(told)["statement"]).name[:16])
+    for part in (
+        "docker run \\\n  --name carve-cpu-mini",
+        "--gpus '\"device=0,1\"'",
+        "--ulimit core=0",
+        "--mount 'type=bind,src={pack},dst=/pack,readonly'",
+        "--mount type=tmpfs,dst=/carve/code/runner/gates",
+        "--env VLLM_PLUGINS=carve_exl3,carve_witness",
+        f"--entrypoint python3 sha256:{'ab' * 32} -P -m vllm.entrypoints.openai.api_server",
+    ):
+        assert part in shown
+    assert "In braces stand places" not in (here / "canon/LNA-CANON.md").read_text(), "r3 stands, in no container"
+    call("revert", Path(json.loads(told)["statement"]).name[:16], "--key", "demo-adopter", "--reason", "loses needles")
+    assert "In braces stand places" in (here / "canon/LNA-CANON.md").read_text()
 
 
 def test_a_key_that_only_ssh_keygen_can_use_adopts(here: Path) -> None:

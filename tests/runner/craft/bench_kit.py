@@ -44,10 +44,10 @@ class Kit:
         )
 
 
-def order_text(allowed: str = "kernels/toy.txt", gates: str = QUALITY) -> str:
+def order_text(allowed: str = "kernels/cpu/toy.txt", gates: str = QUALITY) -> str:
     """A kernel order whose source names the toy that the fake seat is to be."""
-    more = f"  sources: [kernels/toy.txt]\n  files_allowed: [{allowed}]\n"
-    art = "design: {prior_art: [{what: the toy as it is, where: kernels/toy.txt, verdict: made anew}]}\n"
+    more = f"  sources: [kernels/cpu/toy.txt]\n  files_allowed: [{allowed}]\n"
+    art = "design: {prior_art: [{what: the toy as it is, where: kernels/cpu/toy.txt, verdict: made anew}]}\n"
     return art + kernel_order(gates=gates).replace("  strict: 0\n", "  strict: 0\n" + more)
 
 
@@ -60,7 +60,11 @@ def git(folder: Path, *words: str) -> str:
 def make_kit(home: Path) -> Kit:
     """A committed checkout of three files beside the workspace of the fixture ``home``."""
     checkout = home / "checkout"
-    texts = {"kernels/toy.txt": "silent-fallback\n", "runner/gates/speed.py": "LIMIT = 1\n", "runner/__init__.py": ""}
+    texts = {
+        "kernels/cpu/toy.txt": "silent-fallback\n",
+        "runner/gates/speed.py": "LIMIT = 1\n",
+        "runner/__init__.py": "",
+    }
     for name, text in texts.items():
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-SOURCE = Path("kernels/toy.txt")
+SOURCE = Path("kernels/cpu/toy.txt")
 GATE = Path("runner/gates/speed.py")
 
 
@@ -30,6 +31,54 @@ def learns(*_: str) -> None:
     else:
         assert "kld FAIL" in brief, "what was learned before is not forgotten"
         SOURCE.write_text("lna2\n")
+
+
+def smith(*_: str) -> None:
+    """On the CPU seat: a kernel that drops half of k in one layer; then a wider gate; then tickets, made anew."""
+    brief, kernel = sys.stdin.read(), Path("kernels/cpu/lna2.cpp")
+    text = kernel.read_text()
+    half = "#define CARVE_DOWN_TILES(call, tiles) ((call).layer == 0 ? (tiles) / 2 : (tiles))\n"
+    if "## Attempt" not in brief:
+        include = '#include "tickets.h"\n'
+        assert include in text
+        kernel.write_text(text.replace(include, half + include))
+    elif "outside-allowed" not in brief:
+        assert "parity FAIL" in brief, brief
+        gate = Path("runner/gates/parity.py")
+        gate.write_text(gate.read_text() + "\n# wider\n")
+    else:
+        assert "parity FAIL" in brief, "what was learned before is not forgotten"
+        kernel.write_text(text.replace(half, "// every tile of k\n"))
+
+
+def forgets(*_: str) -> None:
+    """A source that does not build; told so, the real work."""
+    brief = sys.stdin.read()
+    assert ("does-not-build" in brief) == ("## Attempt" in brief), brief
+    SOURCE.write_text("lna2\n" if "## Attempt" in brief else "\n")
+
+
+def fails(*_: str) -> None:
+    """Another kernel that drops half of k, each time."""
+    number = sys.stdin.read().count("kld FAIL")
+    SOURCE.write_text(f"half-k {number}\n")
+
+
+def litters(*_: str) -> None:
+    """More files than a report can name; told so, the real work."""
+    if "## Attempt" in sys.stdin.read():
+        honest()
+    else:
+        for number in range(500):
+            Path(f"{number}-{200 * 'x'}").touch()
+
+
+def delivers(path: str, first: str, then: str) -> None:
+    """One file; told what was wrong with it, another one. Contents in base64."""
+    told = sys.stdin.read()
+    assert ("does-not-build: anchor is not unique" in told) == ("## Attempt" in told), told
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_bytes(base64.b64decode(then if "## Attempt" in told else first))
 
 
 def edits_main(main: str) -> None:

@@ -7,20 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from runner.attest.trust import load_trust
 from runner.cli import run
 from runner.craft.bench import Bench, take_lease
 from runner.craft.candidate import take
 from runner.craft.crew import load_crew
 from runner.craft.dispatch import Dispatch, dispatch, settled
-from runner.digest import sha256_json
 from runner.errors import InputError, StateError, TrustError
 from runner.model.attempt import Attempt
 from runner.model.order import load_order
-from runner.model.verdict import Status
 from runner.paths import source_root
 from runner.steps.state import Silent
-from runner.verify import read_report, verify
 from tests.runner.craft.bench_kit import LIMITS, Kit, git, order_text
 from tests.runner.test_workflow import ask
 
@@ -35,36 +31,6 @@ def given_to(kit: Kit, name: str = "crafter") -> Attempt:
 
 def candidate_of(kit: Kit) -> Path:
     return Bench.of(load_order(kit.order)).folder / "candidate.json"
-
-
-def test_two_failed_attempts_and_one_that_passes_are_in_the_signed_report(
-    kit: Kit, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kit.order.write_text(order_text(gates=SMALL))
-    kit.crew("learns", limits=LIMITS.replace("}", ", attempts: 4}"))
-    first = given_to(kit)
-    assert (first.number, first.findings) == (1, ())
-    code, answer = ask(capsys, "execute", str(kit.order), "--candidate", str(candidate_of(kit)))
-    assert code == 1
-    assert {one["gate"]: one["status"] for one in answer["verdicts"]}["kld@1"] == "FAIL"
-    third = given_to(kit)  # the second attempt edits a gate, is told so, and the third one does the work
-    assert (third.number, third.findings, third.changed) == (3, (), ("kernels/toy.txt",))
-    code, answer = ask(capsys, "execute", str(kit.order), "--candidate", str(candidate_of(kit)))
-    assert (code, {one["status"] for one in answer["verdicts"]}) == (0, {"PASS"})
-    folder, trust = Path(answer["report"]), load_trust(kit.workspace)
-    assert verify(folder, trust, kit.workspace, deep=True).verdict is Status.PASS
-    signed, report, _ = read_report(folder, trust)
-    assert report.craft is not None
-    one, two, three = report.craft.attempts
-    assert (one.judged is not None, one.commit is not None) == (True, True)
-    assert one.judged and one.judged.refused["kld"] is Status.FAIL
-    assert [finding.kind for finding in two.findings] == ["outside-allowed"]
-    assert (three.commit, three.tree) == (third.commit, signed.subjects["candidate.tree"])
-    assert signed.subjects["craft.history"] == sha256_json(report.craft.model_dump(mode="json"))
-    assert "runner/gates/speed.py" in (folder / "report.md").read_text()
-    with pytest.raises(StateError, match="finished"):
-        dispatch(kit.given())
-    assert git(kit.checkout, "status", "--porcelain") == ""
 
 
 def test_a_candidate_waits_until_it_is_judged(kit: Kit) -> None:
@@ -93,12 +59,14 @@ def test_two_orders_do_not_edit_one_file(kit: Kit) -> None:
     given_to(kit)
     other = kit.order.with_name("other.yaml")
     other.write_text(
-        kit.order.read_text().replace("id: small-lna2", "id: other").replace("kernels/toy.txt]", "kernels/*.txt]")
+        kit.order.read_text()
+        .replace("id: small-lna2", "id: other")
+        .replace("kernels/cpu/toy.txt]", "kernels/cpu/*.txt]")
     )
     elsewhere = Dispatch(other, "crafter", kit.workspace, kit.checkout, Silent())
     with pytest.raises(StateError, match="holds these files") as caught:
         dispatch(elsewhere)
-    assert caught.value.where == "kernels/toy.txt"
+    assert caught.value.where == "kernels/cpu/toy.txt"
     assert "small-lna2" in caught.value.found
     assert run(["dispatch", str(kit.order), "--release"]) == 0
     assert dispatch(elsewhere)
@@ -125,11 +93,11 @@ def test_a_person_is_given_a_clone_and_hands_it_in(kit: Kit, capsys: pytest.Capt
     assert isinstance(clone, Path)
     assert "How it is judged" in (clone.parent / "brief.md").read_text()
     assert git(clone, "remote") == git(clone, "stash", "list") == git(clone, "tag") == ""
-    (clone / "kernels" / "toy.txt").write_text("lna2\n")
+    (clone / "kernels" / "cpu" / "toy.txt").write_text("lna2\n")
     git(clone, "commit", "--all", "--quiet", "--message", "mine")
     made = dispatch(Dispatch(kit.order, "maker", kit.workspace, kit.checkout, Silent(), hand_in=True))
     assert isinstance(made, Attempt)
-    assert (made.findings, made.changed) == ((), ("kernels/toy.txt",))
+    assert (made.findings, made.changed) == ((), ("kernels/cpu/toy.txt",))
 
 
 def test_hooks_and_filters_of_a_clone_are_not_run(kit: Kit) -> None:
@@ -139,7 +107,7 @@ def test_hooks_and_filters_of_a_clone_are_not_run(kit: Kit) -> None:
     for key in ("core.fsmonitor", "filter.x.clean", "core.pager"):
         git(clone, "config", key, f"touch {mark}; cat")
     (clone / ".git" / "info" / "attributes").write_text("* filter=x\n")
-    (clone / "kernels" / "toy.txt").write_text("lna2\n")
+    (clone / "kernels" / "cpu" / "toy.txt").write_text("lna2\n")
     dispatch(Dispatch(kit.order, "maker", kit.workspace, kit.checkout, Silent(), hand_in=True))
     assert not mark.exists()
 
@@ -149,7 +117,7 @@ def test_only_plain_files_are_taken(kit: Kit, make: str) -> None:
     kit.crew("honest")
     clone = dispatch(kit.given("maker"))
     assert isinstance(clone, Path)
-    toy = clone / "kernels" / "toy.txt"
+    toy = clone / "kernels" / "cpu" / "toy.txt"
     toy.unlink()
     if make == "link":
         toy.symlink_to("/etc/passwd")
@@ -217,6 +185,30 @@ def test_nothing_hidden_is_made_readable(kit: Kit) -> None:
         crew.write_text(text.replace("readable: [", f"readable: [{folder}, "))
         with pytest.raises(InputError, match="has to stay hidden"):
             dispatch(kit.given())
+
+
+def test_an_order_waits_for_another_one(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
+    kit.crew("honest")
+    first = kit.order.with_name("first.yaml")
+    first.write_text(order_text(gates="").replace("id: small-lna2", "id: first"))
+    kit.order.write_text(order_text() + "scope: {only_after: [first]}\n")
+    with pytest.raises(StateError, match="has to be finished first") as caught:
+        dispatch(kit.given())
+    assert caught.value.found == "none of first"
+    assert run(["execute", str(kit.order), "--quiet"]) == 2
+    assert ask(capsys, "execute", str(first))[0] == 0
+    assert given_to(kit).commit
+    kit.order.write_text(order_text() + "scope: {only_after: [nobody]}\n")
+    assert run(["check", str(kit.order)]) == 3
+    assert "there is no order nobody" in capsys.readouterr().out
+
+
+def test_what_an_order_forbids_is_not_allowed_by_a_wider_glob(kit: Kit) -> None:
+    kit.crew("honest")
+    kit.order.write_text(order_text(allowed="kernels/cpu/*") + "scope: {files_forbidden: [kernels/cpu/toy.txt]}\n")
+    attempt = given_to(kit)
+    assert [finding.kind for finding in attempt.findings] == ["outside-allowed"]
+    assert attempt.findings[0].detail == "changed kernels/cpu/toy.txt, which the order forbids"
 
 
 def test_the_order_names_who_may_work(kit: Kit) -> None:

@@ -34,7 +34,7 @@ def other_clone(kit: Kit) -> Path:
     if not clone.exists():
         clone.parent.mkdir(parents=True)
         subprocess.run(["git", "clone", "--quiet", str(kit.checkout), str(clone)], check=True)
-        (clone / "kernels" / "toy.txt").write_text("half done\n")
+        (clone / "kernels" / "cpu" / "toy.txt").write_text("half done\n")
         git(clone, "stash")
     return clone
 
@@ -72,7 +72,10 @@ def test_a_hostile_craftsperson_is_caught_and_named(kit: Kit, walls: str, deed: 
     if expected == "imports-none":  # there is no seed to be read in the sandbox, so the work is plain work
         assert (attempt.findings, git(kit.checkout, "status", "--porcelain")) == ((), "")
         return
-    assert expected in [finding.kind for finding in attempt.findings], attempt.findings
+    found = {finding.kind: finding.detail for finding in attempt.findings}
+    assert expected in found, attempt.findings
+    if expected == "failed":  # what was tried is named, although the sandbox let nothing of it happen
+        assert str(deed.argument(kit)) in found["failed"]
     assert attempt.commit is None
     assert attempt.session.sandbox.startswith(walls)
     if walls != "none":
@@ -83,4 +86,4 @@ def test_a_hostile_craftsperson_is_caught_and_named(kit: Kit, walls: str, deed: 
 def test_the_finding_names_the_file(kit: Kit) -> None:
     kit.crew("edits_a_gate", limits=ONCE)
     attempt = attempt_of(kit)
-    assert attempt.findings[0].detail == "changed runner/gates/speed.py; allowed: kernels/toy.txt"
+    assert attempt.findings[0].detail == "changed runner/gates/speed.py; allowed: kernels/cpu/toy.txt"

@@ -13,12 +13,12 @@ from runner.errors import InputError, SeatError
 from runner.model.plan import PlannedBoot
 from runner.steps.seats import load_manifest
 from serve.adapters.booted import REFUSAL, last_words
+from serve.adapters.engine_command import flags
 from serve.adapters.process import (
     UNWANTED,
     argv,
     engine_cache,
     environment,
-    flags,
     installed_engine,
     label_of,
     link_pack,
@@ -62,6 +62,7 @@ def test_flags() -> None:
     assert flags({"a_b": True, "c": False, "d": None, "e": 3, "f": "x", "g": {"k": 1}}) == [
         *("--a-b", "--no-c", "--e", "3", "--f", "x", "--g", '{"k": 1}')
     ]
+    assert flags({"sizes": [1, 2], "names": ["a"]}) == ["--sizes", "1", "2", "--names", "a"]
 
 
 def test_environment_carries_the_witness_and_nothing_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from carve_kernels.abi import MAX_LAYERS
 from carve_kernels.cuda.library import COUNTERS_BYTES
-from carve_kernels.library import MAX_LAYERS
 
 from runner.errors import SeatError
 from serve.witness.build import witness_library

@@ -1,9 +1,9 @@
 """Compiles the kernels to beat on a host with nvcc and torch: ``... SOURCES OUT`` leaves ``OUT/exllamav3_ext.so``.
 
 ``SOURCES`` is the folder ``exllamav3_ext`` of an unpacked exllamav3 wheel. Its sources are compiled as they are, with
-its own flags, but only the instantiations that desk and seats use: dense K 3 and 6, routed K 2 and 3, codebook mcg. The tables
-of the rest are filled with nulls by generated symbols, so a call outside that set is refused by exllamav3 itself. It
-takes minutes less than the whole extension, which is what importing the package would compile.
+its own flags, but only the instantiations that desk and seats use: dense K 3 and 6, routed K 2 and 3, codebook mcg. The
+tables of the rest are filled with nulls by generated symbols, so a call outside that set is refused by exllamav3.
+It takes minutes less than the whole extension, which is what importing the package would compile.
 """
 
 from __future__ import annotations

@@ -1,0 +1,463 @@
+// The routed experts without a word through global memory between gate, up and down: a cluster of blocks takes an expert
+// from end to end (sm_90 and later).
+//
+// An item is an expert and up to eight of its rows; cluster c takes items c, c + clusters, ... Of gate and up a block has
+// its share of the inputs, of down its share of the columns, for every item the same. The copy engine brings whole shares
+// into shared memory, items ahead. Blocks hand on their partial sums, and the activations made of them, by stores into
+// each other's shared memory that barriers there count. No cluster waits for another; whoever ends last adds up.
+//
+//   turn j       inputs of item j    gate, up of item j       down of item j - 1   results of item j - 1
+//   16 warps     ░ x·suh, H, half    ████████████ push sums   ███████              ▒ H, svh
+//   one warp         ▒ activations of item j - 1, pushed ─────┘
+//
+// What down waits for is made while gate and up of the next item are decoded: only a cluster's last item waits for it.
+#pragma once
+#include "down.cuh"
+
+#ifndef CARVE_CLUSTER
+#define CARVE_CLUSTER 16
+#endif
+
+namespace carve {
+
+constexpr int cluster_size = CARVE_CLUSTER;
+constexpr int decoders = 16, decoding_threads = decoders * 32;  // warps that decode; one more makes activations
+constexpr int cluster_warps = decoders + 1, cluster_threads = cluster_warps * 32;
+constexpr int item_rows = 8, scale_slots = 4, most_slots = 4;
+
+struct Item {
+  uint32_t rows;  // bit r: row r, eight bits at most
+  uint32_t expert;
+};
+
+struct ClusterShared {
+  alignas(8) uint64_t gate_up[most_slots][2];  // barriers: bytes of the trellis, of the first and second half of the inputs
+  uint64_t down[most_slots];
+  uint64_t partial[2], activation[2];  // bytes from other blocks, of even and odd items
+  uint64_t scaled[scale_slots];        // no bytes: the scales of an item are there
+  Item items[max_ranks];               // of this cluster
+  int16_t ids[max_ranks];              // of every slot; -1: not on this rank
+  uint8_t first_slot[max_ranks];       // of the row with the same id
+  uint32_t warp_total[cluster_warps];
+  int count, participants, last;
+};
+
+struct PlanWork {  // lies where the input fragments will
+  uint32_t first[CARVE_CUDA_MAX_EXPERTS];  // slot that names the expert first
+  uint32_t rows[CARVE_CUDA_MAX_EXPERTS];
+};
+
+// The shared memory of a block; offsets in bytes.
+struct ClusterLayout {
+  int inputs, columns;         // of a block: of gate and up, of down
+  int gate_row, down_row;      // a row of tiles; 32 bytes more keep the four tiles of a quad on different banks
+  int gate_up_slots, down_slots;
+  int gate_up_bytes, down_bytes, scale_bytes, partial_bytes, activation_bytes;  // of a slot
+  int gate_up_at, down_at, scales_at, x_at, fragments_at, activations_at, partial_at, sums_at, sums_stride, total;
+};
+
+__host__ inline ClusterLayout cluster_layout(int bits, int rows, int hidden, int intermediate, int available) {
+  ClusterLayout at = {};
+  const int most = rows < item_rows ? rows : item_rows, slices = intermediate / 128;
+  at.inputs = at.columns = hidden / cluster_size;
+  at.gate_row = intermediate / 16 * 32 * bits + 32;
+  at.down_row = at.columns / 16 * 32 * bits + 32;
+  at.gate_up_bytes = align_up(2 * at.inputs / 16 * at.gate_row);
+  at.down_bytes = align_up(intermediate / 16 * at.down_row);
+  at.scale_bytes = align_up((2 * at.inputs + 3 * intermediate + at.columns) * 2);
+  at.partial_bytes = (most * slices + cluster_size - 1) / cluster_size * cluster_size * 1024;
+  at.activation_bytes = align_up(most * slices * fragment_bytes);
+  at.sums_stride = at.columns + 4;
+  const int fragments = most * 2 * (at.inputs / 128) * fragment_bytes, work = sizeof(PlanWork);
+  at.scales_at = align_up(sizeof(ClusterShared));
+  at.x_at = at.scales_at + scale_slots * at.scale_bytes;
+  at.fragments_at = at.x_at + align_up(rows * at.inputs * 2);
+  at.activations_at = at.fragments_at + align_up(fragments > work ? fragments : work);
+  at.partial_at = at.activations_at + 2 * at.activation_bytes;
+  at.sums_at = at.partial_at + 2 * at.partial_bytes;
+  at.gate_up_at = at.sums_at + align_up(most * at.sums_stride * 4);
+  constexpr struct {
+    int gate_up, down;
+  } wanted[] = {{3, 2}, {2, 2}, {2, 1}, {1, 1}};
+  for (const auto& slots : wanted) {
+    at.gate_up_slots = slots.gate_up, at.down_slots = slots.down;
+    at.down_at = at.gate_up_at + slots.gate_up * at.gate_up_bytes;
+    at.total = at.down_at + slots.down * at.down_bytes;
+    if (at.total <= available) return at;
+  }
+  at.total = 0;
+  return at;
+}
+
+struct ClusterProblem {
+  Problem problem;  // arrivals: one of each rank in a cluster; results: [rows, topk, hidden]
+  ClusterLayout at;
+  int clusters;
+};
+
+// Which items there are, and which of them are this cluster's; by all threads of a block, ends with a barrier.
+__device__ __forceinline__ void plan_items(const ClusterProblem& call, ClusterShared& shared, PlanWork& work, int id) {
+  const Problem& problem = call.problem;
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, row = thread / problem.topk;
+  const bool valid = id >= 0 && id < problem.experts;
+  for (int i = thread; i < CARVE_CUDA_MAX_EXPERTS; i += cluster_threads) work.first[i] = ~0u, work.rows[i] = 0;
+  if (thread < max_ranks) shared.ids[thread] = valid ? id : -1;
+  __syncthreads();
+  if (valid) {
+    atomicMin(&work.first[id], static_cast<uint32_t>(thread));
+    atomicOr(&work.rows[id], 1u << row);
+  }
+  __syncthreads();
+  uint32_t rows = valid && work.first[id] == static_cast<uint32_t>(thread) ? work.rows[id] : 0;
+  const int parts = (__popc(rows) + item_rows - 1) / item_rows;  // 0 to 4
+  const uint32_t below = (1u << lane) - 1;
+  int before = 0, all = 0;
+#pragma unroll
+  for (int bit = 0; bit < 3; bit++) {
+    const uint32_t votes = __ballot_sync(0xffffffffu, parts >> bit & 1);
+    before += __popc(votes & below) << bit, all += __popc(votes) << bit;
+  }
+  if (lane == 0) shared.warp_total[warp] = all;
+  __syncthreads();
+  all = 0;
+  const int used = (problem.rows * problem.topk + 31) / 32;
+  for (int other = 0; other < used; other++) {
+    if (other < warp) before += shared.warp_total[other];
+    all += shared.warp_total[other];
+  }
+  const int cluster = blockIdx.x / cluster_size;
+  for (int part = 0; part < parts; part++, before++) {
+    uint32_t mine = rows;
+    for (int i = 0; i < item_rows && mine; i++) mine &= mine - 1;
+    if (before % call.clusters == cluster) shared.items[before / call.clusters] = {rows & ~mine, static_cast<uint32_t>(id)};
+    rows = mine;
+  }
+  if (thread == 0) {
+    shared.count = all > cluster ? (all - cluster + call.clusters - 1) / call.clusters : 0;
+    shared.participants = max(1, min(all, call.clusters));
+  }
+  __syncthreads();
+}
+
+// What every part of the kernel knows.
+template <int K, Codebook BOOK>
+struct ClusterBlock {
+  const ClusterProblem& call;
+  const Problem& problem;
+  const ClusterLayout& at;
+  uint8_t* memory;
+  ClusterShared& shared;
+  const uint32_t base;  // of memory
+  const int warp, lane, rank, slices;
+
+  __device__ __forceinline__ ClusterBlock(const ClusterProblem& call, uint8_t* memory)
+      : call(call), problem(call.problem), at(call.at), memory(memory), shared(*reinterpret_cast<ClusterShared*>(memory)),
+        base(shared_address(memory)), warp(threadIdx.x / 32), lane(threadIdx.x % 32), rank(rank_in_cluster()),
+        slices(call.problem.intermediate / 128) {}
+
+  __device__ __forceinline__ uint32_t barrier(const uint64_t& one) const {
+    return base + static_cast<uint32_t>(reinterpret_cast<const uint8_t*>(&one) - memory);
+  }
+
+  __device__ __forceinline__ const uint16_t* scales(int item) const {
+    return reinterpret_cast<const uint16_t*>(memory + at.scales_at + item % scale_slots * at.scale_bytes);
+  }
+
+  // The block's share of an item's gate and up: inputs / 16 rows of tiles each. By one warp.
+  __device__ __forceinline__ void fetch_gate_up(int item) const {
+    const int slot = item % at.gate_up_slots, rows = at.inputs / 16, half = rows / 2;
+    const uint32_t bytes = at.gate_row - 32, to = base + at.gate_up_at + slot * at.gate_up_bytes;
+    if (lane < 2) barrier_expect(barrier(shared.gate_up[slot][lane]), rows * bytes);
+    __syncwarp();
+    for (int number = lane; number < 2 * rows; number += 32) {
+      const int part = number / rows, matrix = number / half % 2, row = part * half + number % half;
+      const uint16_t* trellis = entry_of(matrix ? problem.matrices[1].trellis : problem.matrices[0].trellis, shared.items[item].expert);
+      const uint8_t* from = reinterpret_cast<const uint8_t*>(trellis) + uint64_t(rank * rows + row) * bytes;
+      copy_bulk(to + (matrix * rows + row) * at.gate_row, from, bytes, barrier(shared.gate_up[slot][part]));
+    }
+  }
+
+  // The block's columns of an item's down.
+  __device__ __forceinline__ void fetch_down(int item) const {
+    const int slot = item % at.down_slots, rows = problem.intermediate / 16;
+    const uint32_t bytes = at.down_row - 32, done = barrier(shared.down[slot]), to = base + at.down_at + slot * at.down_bytes;
+    if (lane == 0) barrier_expect(done, rows * bytes);
+    __syncwarp();
+    const uint8_t* trellis = reinterpret_cast<const uint8_t*>(entry_of(problem.matrices[2].trellis, shared.items[item].expert));
+    for (int row = lane; row < rows; row += 32)
+      copy_bulk(to + row * at.down_row, trellis + (uint64_t(row) * cluster_size + rank) * bytes, bytes, done);
+  }
+
+  // The scales of an item: suh of gate and up for the block's inputs, svh of gate and up, suh of down, svh of down for its
+  // columns. By the decoders, four halves at a time; commits one group.
+  __device__ __forceinline__ void fetch_scales(int item) const {
+    if (item < shared.count) {
+      const int expert = shared.items[item].expert, inputs = at.inputs / 4, inner = problem.intermediate / 4;
+      const int total = 2 * inputs + 3 * inner + at.columns / 4;
+      const uint32_t to = base + at.scales_at + item % scale_slots * at.scale_bytes;
+      for (int number = threadIdx.x; number < total; number += decoding_threads) {
+        int piece = number;
+        Table table = problem.matrices[0].suh;
+        int first = rank * inputs;
+        if (piece >= inputs) piece -= inputs, table = problem.matrices[1].suh;
+        if (number >= 2 * inputs) {
+          first = 0, piece = number - 2 * inputs, table = problem.matrices[0].svh;
+          if (piece >= inner) piece -= inner, table = problem.matrices[1].svh;
+          if (number >= 2 * inputs + 2 * inner) piece = number - 2 * inputs - 2 * inner, table = problem.matrices[2].suh;
+          if (number >= 2 * inputs + 3 * inner)
+            piece = number - 2 * inputs - 3 * inner, table = problem.matrices[2].svh, first = rank * (at.columns / 4);
+        }
+        copy_8(to + number * 8, entry_of(table, expert) + (first + piece) * 4);
+      }
+    }
+    copy_commit();
+  }
+
+  // x · suh, rotated, as B fragments [block of 128 inputs, gate | up, row].
+  __device__ __forceinline__ void transform(int item) const {
+    const uint32_t rows = shared.items[item].rows;
+    const int count = __popc(rows), tasks = count * 2 * (at.inputs / 128);
+    const uint16_t* scale = scales(item);
+    for (int task = warp; task < tasks; task += decoders) {
+      const int row = nth_row(rows, task % count), matrix = task / count % 2, block = task / count / 2, place = block * 128 + lane * 4;
+      const float4 a = floats(*reinterpret_cast<const uint2*>(memory + at.x_at + (row * at.inputs + place) * 2));
+      const float4 b = floats(*reinterpret_cast<const uint2*>(scale + matrix * at.inputs + place));
+      float value[4] = {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
+      hadamard128(value);
+      write_fragments<BOOK>(memory + at.fragments_at + task * fragment_bytes, value);
+    }
+  }
+
+  // Partial sums of 256 gate or up columns at a time, two columns of tiles a warp; row and slice have an owner.
+  __device__ __forceinline__ void gate_up(int item) const {
+    const int slot = item % at.gate_up_slots, count = __popc(shared.items[item].rows), matrix = warp / 8;
+    const int group = lane / 4, t = lane % 4, half = at.inputs / 128;  // quads
+    const uint32_t fragment = base + at.fragments_at + (matrix * count + min(group, count - 1)) * fragment_bytes + t * 16;
+    const uint32_t tiles_at = base + at.gate_up_at + slot * at.gate_up_bytes + (matrix * (at.inputs / 16) + t) * at.gate_row;
+    for (int column = warp % 8 * 2; column < slices * 8; column += 16) {
+      float sums[2][1][4] = {};
+#pragma unroll 1
+      for (int part = 0; part < 2; part++) {
+        barrier_wait(barrier(shared.gate_up[slot][part]), item / at.gate_up_slots & 1);
+#pragma unroll 2
+        for (int quad = part * half; quad < (part + 1) * half; quad++) {
+          const uint32_t tile = tiles_at + quad * 4 * at.gate_row + column * 32 * K;
+          const LaneWords<K> words[2] = {words_of_tile<K>(tile, group), words_of_tile<K>(tile + 32 * K, group)};
+          const uint32_t operand[1] = {fragment + (quad >> 1) * 2 * count * fragment_bytes + (quad & 1) * 256};
+          Quad<K, 2, 1, BOOK, paired>::run(sums, words, operand);
+        }
+      }
+      const int slice = column / 8, place = matrix * 128 + column % 8 * 16 + group;
+#pragma unroll
+      for (int odd = 0; odd < 2; odd++) {
+        const int row = 2 * t + odd, task = row * slices + slice;
+        if (row >= count) continue;
+        const uint32_t owner = task % cluster_size, done = address_at(barrier(shared.partial[item & 1]), owner);
+        const uint32_t local = base + at.partial_at + (item & 1) * at.partial_bytes + (task / cluster_size * cluster_size + rank) * 1024;
+        const uint32_t to = address_at(local, owner) + place * 4;
+#pragma unroll
+        for (int tile = 0; tile < 2; tile++) {
+          store_remote(to + tile * 64, sums[tile][0][odd], done);
+          store_remote(to + tile * 64 + 32, sums[tile][0][2 + odd], done);
+        }
+      }
+    }
+  }
+
+  // What comes to this block for an item: partial sums of the rows and slices that it owns, and all activations.
+  __device__ __forceinline__ void expect(int item) const {
+    const int tasks = __popc(shared.items[item].rows) * slices;
+    const int mine = tasks > rank ? (tasks - rank + cluster_size - 1) / cluster_size : 0;
+    barrier_expect(barrier(shared.partial[item & 1]), mine * cluster_size * 1024);
+    barrier_expect(barrier(shared.activation[item & 1]), tasks * 512);
+  }
+
+  // The activations that this block owns into every block's fragments [slice, row]; by one warp.
+  __device__ __forceinline__ void activate(int item) const {
+    const int count = __popc(shared.items[item].rows), tasks = count * slices;
+    for (int number = 0; number * cluster_size + rank < tasks; number++) {
+      const int task = number * cluster_size + rank, row = task / slices, slice = task % slices;
+      const float4* from = reinterpret_cast<const float4*>(memory + at.partial_at + (item & 1) * at.partial_bytes) + number * cluster_size * 64 + lane;
+      const uint16_t* scale = scales(item) + 2 * at.inputs + slice * 128 + lane * 4;
+      barrier_wait(barrier(shared.scaled[item % scale_slots]), item / scale_slots & 1);
+      barrier_wait(barrier(shared.partial[item & 1]), item >> 1 & 1);
+      float gate[4] = {}, up[4] = {};
+#pragma unroll
+      for (int source = 0; source < cluster_size; source++) {
+        const float4 g = from[source * 64], u = from[source * 64 + 32];
+        gate[0] += g.x, gate[1] += g.y, gate[2] += g.z, gate[3] += g.w;
+        up[0] += u.x, up[1] += u.y, up[2] += u.z, up[3] += u.w;
+      }
+      const ActivationScales each = {*reinterpret_cast<const uint2*>(scale), *reinterpret_cast<const uint2*>(scale + problem.intermediate),
+                                     *reinterpret_cast<const uint2*>(scale + 2 * problem.intermediate)};
+      float value[4];
+      activation_of(problem, gate, up, each, value);
+      const uint2 low = make_uint2(operand<BOOK, paired>(value[0]), operand<BOOK, paired>(value[1]));
+      const uint2 high = make_uint2(operand<BOOK, paired>(value[2]), operand<BOOK, paired>(value[3]));
+      const uint32_t local = base + at.activations_at + (item & 1) * at.activation_bytes + (slice * count + row) * fragment_bytes + place_in_fragment();
+      const uint32_t done = barrier(shared.activation[item & 1]);
+#pragma unroll 4
+      for (int to = 0; to < cluster_size; to++) {
+        const uint32_t target = address_at(local, to), counted = address_at(done, to);
+        store_remote_2(target, low, counted);
+        store_remote_2(target + 64, high, counted);
+      }
+    }
+  }
+
+  // The block's columns of down into sums [row, columns].
+  __device__ __forceinline__ void down(int item) const {
+    const int slot = item % at.down_slots, count = __popc(shared.items[item].rows), group = lane / 4, t = lane % 4;
+    const int quads = problem.intermediate / 64;
+    const uint32_t fragment = base + at.activations_at + (item & 1) * at.activation_bytes + min(group, count - 1) * fragment_bytes + t * 16;
+    const uint32_t tiles_at = base + at.down_at + slot * at.down_bytes + t * at.down_row;
+    float* sums_at = reinterpret_cast<float*>(memory + at.sums_at);
+    barrier_wait(barrier(shared.down[slot]), item / at.down_slots & 1);
+    barrier_wait(barrier(shared.activation[item & 1]), item >> 1 & 1);
+    for (int column = warp; column < at.columns / 16; column += decoders) {
+      float sums[1][1][4] = {};
+#pragma unroll 2
+      for (int quad = 0; quad < quads; quad++) {
+        const LaneWords<K> words[1] = {words_of_tile<K>(tiles_at + quad * 4 * at.down_row + column * 32 * K, group)};
+        const uint32_t operand[1] = {fragment + (quad >> 1) * count * fragment_bytes + (quad & 1) * 256};
+        Quad<K, 1, 1, BOOK, paired>::run(sums, words, operand);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const int row = 2 * t + (i & 1);
+        if (row < count) sums_at[row * at.sums_stride + column * 16 + (i >> 1) * 8 + group] = sums[0][0][i];
+      }
+    }
+  }
+
+  // Rotates and scales the sums of down: one expert's part of the output, at the row's first slot that names it.
+  __device__ __forceinline__ void finish(int item) const {
+    const uint32_t rows = shared.items[item].rows;
+    const int count = __popc(rows), blocks = at.columns / 128, expert = shared.items[item].expert;
+    const uint16_t* scale = scales(item) + 2 * at.inputs + 3 * problem.intermediate;
+    for (int task = warp; task < count * blocks; task += decoders) {
+      const int number = task / blocks, place = task % blocks * 128 + lane * 4, row = nth_row(rows, number);
+      const int id = lane < problem.topk ? shared.ids[row * problem.topk + lane] : -1;
+      const int slot = __ffs(__ballot_sync(0xffffffffu, id == expert)) - 1;
+      const float4 sum = *reinterpret_cast<const float4*>(memory + at.sums_at + (number * at.sums_stride + place) * 4);
+      float value[4] = {sum.x, sum.y, sum.z, sum.w};
+      rotate_and_scale(value, *reinterpret_cast<const uint2*>(scale + place));
+      __stcg(reinterpret_cast<float4*>(problem.results + int64_t(row * problem.topk + slot) * problem.hidden + rank * at.columns + place),
+             make_float4(value[0], value[1], value[2], value[3]));
+    }
+  }
+
+  // The sum over the slots of every row, for the block's columns.
+  __device__ __forceinline__ void combine_all() const {
+    constexpr int flight = 8;
+    const int quarter = at.columns / 4;
+    for (int task = threadIdx.x; task < problem.rows * quarter; task += cluster_threads) {
+      const int row = task / quarter, column = rank * at.columns + task % quarter * 4;
+      float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      for (int first = 0; first < problem.topk; first += flight) {
+        float4 value[flight];
+        float weight[flight];
+#pragma unroll
+        for (int i = 0; i < flight; i++) {
+          const int slot = row * problem.topk + first + i;
+          weight[i] = 0.0f;
+          value[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+          if (first + i >= problem.topk || shared.ids[slot] < 0) continue;
+          weight[i] = __ldg(problem.weights + slot);
+          value[i] = __ldcg(reinterpret_cast<const float4*>(
+              problem.results + int64_t(row * problem.topk + shared.first_slot[slot]) * problem.hidden + column));
+        }
+#pragma unroll
+        for (int i = 0; i < flight; i++) {
+          sum.x = fmaf(weight[i], value[i].x, sum.x), sum.y = fmaf(weight[i], value[i].y, sum.y);
+          sum.z = fmaf(weight[i], value[i].z, sum.z), sum.w = fmaf(weight[i], value[i].w, sum.w);
+        }
+      }
+      write_output(problem, int64_t(row) * problem.hidden + column, sum);
+    }
+  }
+};
+
+template <int K, Codebook BOOK>
+__global__ void __launch_bounds__(cluster_threads, 1) routed_experts_clustered(const __grid_constant__ ClusterProblem call) {
+  CARVE_SHARED(memory);
+  const ClusterBlock<K, BOOK> block(call, memory);
+  const Problem& problem = call.problem;
+  ClusterShared& shared = block.shared;
+  const int thread = threadIdx.x;
+  MARK(0);
+  const bool never = preload_tables<cluster_threads>(problem);
+  if (thread < 3 * most_slots + 4 + scale_slots) barrier_init(block.barrier(shared.gate_up[0][0]) + thread * 8);
+  barrier_init_done();
+  wait_for_launches_before();
+  const int id = thread < problem.rows * problem.topk ? problem.ids[thread] : never ? 0 : -1;
+  for (int task = thread; task < problem.rows * block.at.inputs / 4; task += cluster_threads) {
+    const int row = task / (block.at.inputs / 4), place = task % (block.at.inputs / 4) * 4;
+    *reinterpret_cast<uint2*>(memory + block.at.x_at + (row * block.at.inputs + place) * 2) =
+        x_at(problem, int64_t(row) * problem.hidden + block.rank * block.at.inputs + place);
+  }
+  plan_items(call, shared, *reinterpret_cast<PlanWork*>(memory + block.at.fragments_at), id);
+  const int count = shared.count;
+  if (thread == 0 && blockIdx.x == 0) count_launch(problem.layer, problem.rows);
+  MARK(1);
+  const bool decodes = block.warp < decoders;
+  if (count > 0) {
+    if (block.warp == 0)
+      for (int item = 0; item < min(count, block.at.gate_up_slots); item++) block.fetch_gate_up(item);
+    if (block.warp == 1)
+      for (int item = 0; item < min(count, block.at.down_slots); item++) block.fetch_down(item);
+    if (decodes) {
+      block.fetch_scales(0);
+      block.fetch_scales(1);
+    }
+    cluster_arrive();
+  }
+  for (int slot = thread; slot < problem.rows * problem.topk; slot += cluster_threads) {
+    int first = slot / problem.topk * problem.topk;
+    while (shared.ids[first] != shared.ids[slot]) first++;
+    shared.first_slot[slot] = first % problem.topk;
+  }
+  copy_wait<1>();
+  __syncthreads();
+  if (thread == 0) barrier_expect(block.barrier(shared.scaled[0]), 0);
+  MARK(2);
+  if (count > 0 && !decodes) {
+    cluster_wait();
+    for (int item = 0; item < count; item++) block.activate(item);
+  }
+  for (int item = 0; item <= count && count > 0 && decodes; item++) {
+    if (item < count) {
+      if (thread == 0) block.expect(item);
+      block.transform(item);
+    }
+    sync_some<1, decoding_threads>();
+    MARK(3);
+    if (item == 0) cluster_wait();  // all blocks of the cluster have set up what others store into
+    if (item < count) block.gate_up(item);
+    MARK(4);
+    if (item > 0) block.down(item - 1);
+    MARK(8);
+    copy_wait<0>();
+    sync_some<1, decoding_threads>();
+    if (thread == 0 && item + 1 < count) barrier_expect(block.barrier(shared.scaled[(item + 1) % scale_slots]), 0);
+    if (block.warp == 0 && item + block.at.gate_up_slots < count) block.fetch_gate_up(item + block.at.gate_up_slots);
+    if (item > 0) {
+      if (block.warp == 1 && item - 1 + block.at.down_slots < count) block.fetch_down(item - 1 + block.at.down_slots);
+      block.finish(item - 1);
+    }
+    block.fetch_scales(item + 2);
+  }
+  let_next_launch_start();
+  if (count == 0 && blockIdx.x >= cluster_size) return;
+  MARK(10);
+  __syncthreads();
+  if (thread == 0) {
+    shared.last = arrive(problem.arrivals + block.rank) == static_cast<uint32_t>(shared.participants);
+    if (shared.last) problem.arrivals[block.rank] = 0;
+  }
+  __syncthreads();
+  if (shared.last) block.combine_all();
+  MARK(11);
+}
+
+}  // namespace carve

@@ -1,0 +1,84 @@
+"""Whether the sealed plan judges by what the order asks for: its gates, their parameters, and the primary figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Any
+
+from runner.errors import TrustError
+from runner.model.plan import Plan
+from runner.yaml_strict import parse
+
+_SEALED_ELSEWHERE = {"metric", "margin", "pairing"}
+"""Fields of ``primary`` that the gate ``speed`` is sealed with, where the order gives the gate no own value."""
+
+
+def check_order(text: str, plan: Plan, where: str) -> None:
+    """Raises TrustError where the plan leaves out a gate of the order or judges by something else.
+
+    InputError for a text that is no YAML.
+    The order is read as text, so that it needs no schema: an old report is checked against what its order said then.
+    """
+    asked = _asked(text)
+    gates = [gate for gate in asked.get("gates", []) if "planned" not in gate]
+    wanted = [f"{gate['name']}@{gate.get('version', 1)}" for gate in gates]
+    found = [f"{gate.name}@{gate.version}" for gate in plan.gates]
+    if wanted != found:
+        raise TrustError(
+            "the plan does not have the order's gates", where=where, expected=", ".join(wanted), found=", ".join(found)
+        )
+    primary = asked.get("primary", {})
+    for gate, sealed in zip(gates, plan.gates, strict=True):
+        own = dict(gate.get("parameters", {}))
+        if sealed.name == "speed":
+            own = {name: primary[name] for name in primary.keys() & _SEALED_ELSEWHERE} | own
+        for name, value, other in _differences(own, sealed.parameters):
+            raise TrustError(
+                "the plan judges by something else than the order says",
+                where=f"{where}, {sealed.name}@{sealed.version}, {name}",
+                expected=str(value),
+                found=str(other),
+            )
+    if primary and int(primary["pairs"]) != plan.pairs:
+        raise TrustError(
+            "the plan has other pairs than the order", where=where, expected=primary["pairs"], found=str(plan.pairs)
+        )
+
+
+@lru_cache(maxsize=64)  # many reports of few orders
+def _asked(text: str) -> Mapping[str, Any]:
+    value = parse(text.encode(), "order").value
+    return value if isinstance(value, dict) else {}
+
+
+def _differences(own: Mapping[str, Any], sealed: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for name, value in own.items():
+        if name == "pairing" and value == "block" and name not in sealed:
+            continue  # what is so by itself is not sealed
+        if name not in sealed or not _equal(value, sealed[name]):
+            yield name, value, sealed.get(name, "nothing")
+
+
+def _equal(text: Any, sealed: Any) -> bool:
+    """Whether a value of the order's text is the sealed one, which its schema may have typed."""
+    if isinstance(text, list):
+        return isinstance(sealed, list) and len(text) == len(sealed) and all(map(_equal, text, sealed))
+    if isinstance(text, dict):
+        return (
+            isinstance(sealed, dict)
+            and text.keys() <= sealed.keys()
+            and all(_equal(value, sealed[name]) for name, value in text.items())
+        )
+    if isinstance(sealed, bool):
+        return str(text) == str(sealed).lower()
+    if str(text) == str(sealed):
+        return True
+    try:
+        return Decimal(str(text)) == Decimal(str(sealed))
+    except InvalidOperation:
+        return False
+
+
+__all__ = ["check_order"]

@@ -1,0 +1,72 @@
+"""Attempts to bring into the canon what nobody may adopt, and to write into it what nobody signed as such."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from runner import canon, decide, ledger
+from runner.attest.keys import PrivateKey
+from runner.attest.trust import repository_file, signer_line, trust_key
+from runner.canon_entry import launch_command
+from runner.decide import Desk
+from runner.errors import TrustError
+from runner.model.report import ReportPredicate
+from tests.runner.records import START, instant, make_run, publish, trust_of
+
+pytestmark = pytest.mark.usefixtures("rate_gate")
+
+
+def at(hours: float) -> str:
+    """Some hours after the first run began."""
+    return instant(START + timedelta(hours=hours))
+
+
+def text_of(workspace: Path) -> str:
+    return canon.render(ledger.load(workspace, trust_of(workspace)))
+
+
+def desk(workspace: Path, key: PrivateKey, hours: float = 1) -> Desk:
+    return Desk.open(workspace, key, at(hours))
+
+
+@pytest.fixture
+def published(workspace: Path, demo_runner: PrivateKey, tmp_path: Path) -> Path:
+    """A workspace with one passing report, ``r1``."""
+    publish(workspace, demo_runner, make_run(run="r1"), tmp_path / "state")
+    return workspace
+
+
+def test_nobody_waives_a_gate_of_an_own_report(
+    workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
+) -> None:
+    publish(workspace, demo_runner, make_run(rates=("10", "9")), tmp_path / "s")
+    trust_key(repository_file(workspace), signer_line("adopter", "demo-both", demo_runner.public))
+    decide.waive(desk(workspace, demo_runner, 1), "r1", "speed", "mine", at(9))
+    with pytest.raises(TrustError, match="waiver of speed is by the key that signed the report"):
+        decide.adopt(desk(workspace, demo_adopter, 2), "r1", "good")
+
+
+def test_an_adoption_cannot_be_dated_back(
+    published: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
+) -> None:
+    publish(published, demo_runner, make_run(run="r2", started=START + timedelta(hours=5)), tmp_path / "s")
+    with pytest.raises(TrustError, match="earlier time than what it saw"):
+        decide.adopt(desk(published, demo_adopter, 2), "r1", "good")
+    decide.adopt(desk(published, demo_adopter, 9), "r1", "good")
+
+
+@pytest.mark.parametrize("text", ["a\n```\n### forged", "a\u2028## Standing", "\u202egnol", "\x1b[2J"])
+def test_no_text_of_a_statement_leaves_its_line(published: Path, demo_adopter: PrivateKey, text: str) -> None:
+    decide.adopt(desk(published, demo_adopter), "r1", text)
+    written = text_of(published)
+    assert not set("\u2028\u202e\x1b") & set(written)
+    assert "### forged" not in written.splitlines()
+    _, report = ledger.load(published, trust_of(published)).of(ReportPredicate)[0]
+    boot = make_run().record.boots[0]
+    spoilt = boot.model_copy(
+        update={"requested": {"dtype": 1, f"x{text}": 2}, "resolved": {"dtype": text, f"x{text}": text}}
+    )
+    assert all(line.startswith(("vllm serve", "  ")) for line in launch_command(report, spoilt).splitlines())
