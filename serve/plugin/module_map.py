@@ -109,12 +109,19 @@ def configuration(folder: Path) -> VllmConfig:
     return found
 
 
-def build(kind: type[torch.nn.Module], config: VllmConfig, rank: int, ranks: int) -> tuple[torch.nn.Module, Asked]:
-    """An instance of ``kind`` on the meta device, and who asked for a method while it was made."""
+def build(
+    kind: type[torch.nn.Module], config: VllmConfig, rank: int, ranks: int, *, draft: bool = False
+) -> tuple[torch.nn.Module, Asked]:
+    """An instance of ``kind`` on the meta device, and who asked for a method while it was made.
+
+    A class of ``draft`` layers asks for the model that it drafts for.
+    """
     asked = Asked()
     config.quant_config = asked
-    if config.speculative_config is None:  # a class of draft layers asks for the model that it drafts for
-        config.speculative_config = SimpleNamespace(draft_model_config=config.model_config, num_speculative_tokens=1)
+    if draft:
+        config.speculative_config = SimpleNamespace(
+            draft_model_config=config.model_config, num_speculative_tokens=1, method="mtp"
+        )
     with claimed(rank, ranks), set_current_vllm_config(config), without_cuda(), torch.device("meta"):
         return kind(vllm_config=config, prefix=""), asked
 
@@ -181,7 +188,8 @@ def main() -> None:
     from vllm.models.deepseek_v4 import DeepseekV4ForCausalLM, DeepSeekV4MTP  # noqa: PLC0415 (needs its own imports)
 
     kind = DeepSeekV4MTP if given.draft else DeepseekV4ForCausalLM
-    print(text(served(*build(kind, configuration(given.folder), given.rank, given.ranks))))
+    built = build(kind, configuration(given.folder), given.rank, given.ranks, draft=given.draft)
+    print(text(served(*built)))
 
 
 if __name__ == "__main__":
