@@ -137,6 +137,8 @@ def _watermark(layout: Layout, request: GateRequest) -> Made:
 
 def _perturbation(layout: Layout, request: GateRequest) -> Made:
     arguments: dict[str, JsonValue] = {"tokens": amount(request, "tokens", 64)}
+    if layout.manifest.generated is not None:
+        arguments["predicted"] = False
     seconds = amount(request, "window_seconds", 6)
     return Made((layout.window("perturbation", FORCING, "perturbation@1", "candidate", arguments, seconds=seconds),))
 

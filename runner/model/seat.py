@@ -120,7 +120,7 @@ class GeneratedPack(Record):
     layers: Whole
     hidden: Whole
     intermediate: Whole
-    """Of one rank's share of an expert."""
+    """Of one expert as the pack holds it; ranks cut it."""
     experts: Whole
     topk: Whole
     bits: Whole
