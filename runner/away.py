@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import archive
+from runner.craft.store import git
 from runner.digest import canonical_json, sha256_bytes, sha256_file
 from runner.errors import InputError, StateError, TrustError
 from runner.files import write_whole
@@ -80,8 +81,6 @@ def write_job(run: Run) -> Path:
 
 def _commit(root: Path) -> str:
     """The checkout's commit, for people; nothing where it is none. What counts are the digests of its files."""
-    from runner.craft.store import git  # noqa: PLC0415 (the seat's machine has no git, and reads bundles with this)
-
     try:
         return git("rev-parse", "HEAD", folder=root).decode().strip()
     except StateError:

@@ -98,11 +98,6 @@ def main(arguments: Sequence[str]) -> int:
     """
     folder = Path(arguments[0] if arguments else ".").resolve()
     deadline = time.monotonic() + float(arguments[1]) if len(arguments) > 1 else None
-    root = source_root()
-    ours = [str(root), str(root / "kernels")]
-    path = os.pathsep.join([*ours, *filter(None, [os.environ.get("PYTHONPATH")])])
-    os.environ["PYTHONPATH"] = os.environ["CARVE_PYTHONPATH"] = path
-    os.environ.setdefault("CARVE_CACHE", str(folder.parent / f"{folder.name}-cache"))
     try:
         run = replace(reopen(folder), deadline=deadline)
         same_host(folder)
@@ -119,5 +114,14 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def surroundings(folder: Path) -> None:
+    """Where this process and those that it starts find the job's code and keep what they build: beside the job."""
+    root = source_root()
+    path = os.pathsep.join([str(root), str(root / "kernels"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    os.environ["PYTHONPATH"] = os.environ["CARVE_PYTHONPATH"] = path
+    os.environ.setdefault("CARVE_CACHE", str(folder.parent / f"{folder.name}-cache"))
+
+
 if __name__ == "__main__":
+    surroundings(Path(sys.argv[1]).resolve())
     sys.exit(main(sys.argv[1:]))
