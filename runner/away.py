@@ -29,6 +29,7 @@ from runner.model.boot import BootRecord
 from runner.model.plan import Plan
 from runner.paths import source_root
 from runner.plan import plan_digest
+from runner.steps.boots import to_measure
 from runner.steps.journal import TAKEN_IN, Event, Journal
 from runner.steps.state import Run
 
@@ -65,7 +66,7 @@ def write_job(run: Run) -> Path:
                 _copy(path, job / "code" / path.relative_to(root))
     if run.manifest.adapter != "desk":
         served = [path for pattern in _SERVED for path in sorted(root.glob(pattern))]
-        served += [] if run.manifest.generated else sorted((root / run.manifest.pack).iterdir())
+        served += sorted((root / run.manifest.pack).glob("*"))  # none of the toy's, and none that is made from a seed
         for path in served:
             _copy(path, job / "code" / path.relative_to(root))
         _install(job / "code")
@@ -153,7 +154,7 @@ def take_in(run: Run, bundle: Path, *, partial: bool = False) -> None:
             _check_boot(BootRecord.model_validate_json(content), plan, str(bundle))
     incoming = _read(contents.get(JOURNAL, b""), run.folder)
     ended = {event.facts["planned"] for event in incoming if event.kind == "boot-ended"}
-    left = [boot.id for boot in plan.boots if boot.id not in ended]
+    left = [name for name in to_measure(plan) if name not in ended]
     if left and not partial and not any(event.kind == "killed" for event in incoming):
         raise InputError(
             "the bundle is not whole",

@@ -27,7 +27,7 @@ from runner.model.plan import Plan
 from runner.model.verdict import Status
 from runner.paths import source_root
 from runner.plan import plan_digest
-from runner.steps.boots import boots
+from runner.steps.boots import boots, to_measure
 from runner.steps.journal import Journal
 from runner.steps.seats import load_manifest
 from runner.steps.state import Built, Run, Sealed
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
     sys.stdout.write(f"{write_bundle(run)}\n")
-    left = [boot.id for boot in run.plan.boots if not run.journal.of("boot-ended", planned=boot.id)]
+    left = [name for name in to_measure(run.plan) if not run.journal.of("boot-ended", planned=name)]
     if left and not run.journal.of("killed"):
         sys.stderr.write(f"time ended before {', '.join(left)}: run ./measure again for the rest\n")
         return Status.NOT_RUN.exit_code
