@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import archive
+from runner.craft.store import git
 from runner.digest import canonical_json, sha256_bytes, sha256_file
 from runner.errors import InputError, StateError, TrustError
 from runner.files import write_whole
@@ -28,6 +29,7 @@ from runner.model.boot import BootRecord
 from runner.model.plan import Plan
 from runner.paths import source_root
 from runner.plan import plan_digest
+from runner.steps.boots import to_measure
 from runner.steps.journal import TAKEN_IN, Event, Journal
 from runner.steps.state import Run
 
@@ -64,7 +66,7 @@ def write_job(run: Run) -> Path:
                 _copy(path, job / "code" / path.relative_to(root))
     if run.manifest.adapter != "desk":
         served = [path for pattern in _SERVED for path in sorted(root.glob(pattern))]
-        served += [] if run.manifest.generated else sorted((root / run.manifest.pack).iterdir())
+        served += sorted((root / run.manifest.pack).glob("*"))  # none of the toy's, and none that is made from a seed
         for path in served:
             _copy(path, job / "code" / path.relative_to(root))
         _install(job / "code")
@@ -80,8 +82,6 @@ def write_job(run: Run) -> Path:
 
 def _commit(root: Path) -> str:
     """The checkout's commit, for people; nothing where it is none. What counts are the digests of its files."""
-    from runner.craft.store import git  # noqa: PLC0415 (the seat's machine has no git, and reads bundles with this)
-
     try:
         return git("rev-parse", "HEAD", folder=root).decode().strip()
     except StateError:
@@ -154,7 +154,7 @@ def take_in(run: Run, bundle: Path, *, partial: bool = False) -> None:
             _check_boot(BootRecord.model_validate_json(content), plan, str(bundle))
     incoming = _read(contents.get(JOURNAL, b""), run.folder)
     ended = {event.facts["planned"] for event in incoming if event.kind == "boot-ended"}
-    left = [boot.id for boot in plan.boots if boot.id not in ended]
+    left = [name for name in to_measure(plan) if name not in ended]
     if left and not partial and not any(event.kind == "killed" for event in incoming):
         raise InputError(
             "the bundle is not whole",

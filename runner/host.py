@@ -27,7 +27,7 @@ from runner.model.plan import Plan
 from runner.model.verdict import Status
 from runner.paths import source_root
 from runner.plan import plan_digest
-from runner.steps.boots import boots
+from runner.steps.boots import boots, to_measure
 from runner.steps.journal import Journal
 from runner.steps.seats import load_manifest
 from runner.steps.state import Built, Run, Sealed
@@ -98,11 +98,6 @@ def main(arguments: Sequence[str]) -> int:
     """
     folder = Path(arguments[0] if arguments else ".").resolve()
     deadline = time.monotonic() + float(arguments[1]) if len(arguments) > 1 else None
-    root = source_root()
-    ours = [str(root), str(root / "kernels")]
-    path = os.pathsep.join([*ours, *filter(None, [os.environ.get("PYTHONPATH")])])
-    os.environ["PYTHONPATH"] = os.environ["CARVE_PYTHONPATH"] = path
-    os.environ.setdefault("CARVE_CACHE", str(folder.parent / f"{folder.name}-cache"))
     try:
         run = replace(reopen(folder), deadline=deadline)
         same_host(folder)
@@ -112,12 +107,21 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
     sys.stdout.write(f"{write_bundle(run)}\n")
-    left = [boot.id for boot in run.plan.boots if not run.journal.of("boot-ended", planned=boot.id)]
+    left = [name for name in to_measure(run.plan) if not run.journal.of("boot-ended", planned=name)]
     if left and not run.journal.of("killed"):
         sys.stderr.write(f"time ended before {', '.join(left)}: run ./measure again for the rest\n")
         return Status.NOT_RUN.exit_code
     return 0
 
 
+def surroundings(folder: Path) -> None:
+    """Where this process and those that it starts find the job's code and keep what they build: beside the job."""
+    root = source_root()
+    path = os.pathsep.join([str(root), str(root / "kernels"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    os.environ["PYTHONPATH"] = os.environ["CARVE_PYTHONPATH"] = path
+    os.environ.setdefault("CARVE_CACHE", str(folder.parent / f"{folder.name}-cache"))
+
+
 if __name__ == "__main__":
+    surroundings(Path(sys.argv[1]).resolve())
     sys.exit(main(sys.argv[1:]))

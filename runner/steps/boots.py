@@ -18,7 +18,7 @@ from runner.files import write_whole
 from runner.identity import identity_faults
 from runner.loading import first_variant, loads
 from runner.model.boot import BootRecord
-from runner.model.plan import PlannedBoot, PlannedWindow
+from runner.model.plan import Plan, PlannedBoot, PlannedWindow
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS
 from runner.steps.evidence import closed_in, keep, set_aside
@@ -61,6 +61,12 @@ def boots(run: Run) -> Run:
         if blocks:
             _boot(run, planned, blocks)
     return _with_boots(run)
+
+
+def to_measure(plan: Plan) -> tuple[str, ...]:
+    """The planned boots in which anything is measured: not those whose windows are read once every boot has ended."""
+    named = {window.boot for window in plan.windows if not window.instrument.startswith(AFTER_BOOTS)}
+    return tuple(boot.id for boot in plan.boots if boot.id in named)
 
 
 def _seconds_of(block: tuple[PlannedWindow, ...]) -> int:

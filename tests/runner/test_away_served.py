@@ -82,6 +82,6 @@ def test_a_changed_file_and_another_machine_are_refused(job: Path) -> None:
     refused = measure(job)
     assert (refused.returncode, "begun on another machine" in refused.stderr) == (3, True)
     host.unlink()
-    (job / "code/serve/client/stream.py").write_text("faster = True\n")
+    (job / "code/serve/seats/fake.yaml").write_text("name: fake\n")
     refused = measure(job)
     assert (refused.returncode, "the job is not what was written" in refused.stderr) == (3, True)
