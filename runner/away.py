@@ -3,37 +3,50 @@
 No key and no git go there, because candidate code runs there. The plan is sealed and the intent signed before the job
 is written; what comes back is evidence that only fits this plan, and it is judged and signed here.
 
-    runs/<run>/job/          measure, job.json, order.yaml, plan.json, seed, libraries/, code/
-    <job>/bundle/            bundle.json (run, plan, digest of every file), evidence.tar.xz
+    runs/<run>/job/          measure, candidate.json, order.yaml, plan.json, seed, intent.dsse.json, libraries/, code/
+    <job>/bundle/            bundle.json (run, plan, host, digest of every file), evidence.tar.xz
+
+``candidate.json`` names the run, the sealed plan and the SHA-256 of every file that travels: they are computed again on
+the seat's machine before anything is measured.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 from runner import archive
+from runner.craft.store import git
 from runner.digest import canonical_json, sha256_bytes, sha256_file
-from runner.errors import InputError, TrustError
+from runner.errors import InputError, StateError, TrustError
 from runner.files import write_whole
 from runner.graders import GRADERS
+from runner.identity import identity_faults
 from runner.model.boot import BootRecord
 from runner.model.plan import Plan
 from runner.paths import source_root
 from runner.plan import plan_digest
-from runner.steps.journal import Event, Journal
+from runner.steps.boots import to_measure
+from runner.steps.journal import TAKEN_IN, Event, Journal
 from runner.steps.state import Run
 
-JOB, BUNDLE, NAMES, FILES = "job", "bundle", "bundle.json", "evidence.tar.xz"
+JOB, BUNDLE, NAMES, FILES, HOST = "job", "bundle", "bundle.json", "evidence.tar.xz", "host.json"
+OURS = "dsv4-carve"
 JOURNAL = "journal.jsonl"
+CANDIDATE, LIBRARIES, DIGESTS = "candidate.json", "libraries", "files"
 _TRAVELS = ("*.py", "*.yaml", "*.cpp", "*.j2")
+_SERVED = ("recipe/mini/text/*", "serve/witness/native/*", "kernels/cpu/abi.h")
+"""What an engine's boots read besides code."""
 _KEPT = ("boots/*.json", "evidence/*.json", "evidence/*/*.json", "logs/*.log")
-_EVENTS = ("boot-", "window-", "block-")
+_EVENTS = ("boot-", "window-", "block-", "killed")
 _SCRIPT = """#!/bin/sh
 # Measure this job on the machine it is for: Python with torch, pydantic, PyYAML and httpx, no key, no git.
+# ./measure [SECONDS]: stop between blocks before SECONDS have passed; run it again for the rest.
 cd "$(dirname "$0")" || exit 3
-PYTHONPATH="$PWD/code:$PWD/code/kernels${PYTHONPATH:+:$PYTHONPATH}" exec python3 -P -m runner.host .
+PYTHONPATH="$PWD/code:$PWD/code/kernels${PYTHONPATH:+:$PYTHONPATH}" exec python3 -P -m runner.host . "$@"
 """
 
 
@@ -41,18 +54,55 @@ def write_job(run: Run) -> Path:
     """The folder to carry to the seat's machine, made anew: everything a measurement needs and nothing that signs."""
     job = run.folder / JOB
     shutil.rmtree(job, ignore_errors=True)
+    libraries = {}
     for name, library in run.built.libraries.items():
-        _copy(library, job / "libraries" / f"{name}.so")
+        libraries[name] = f"{LIBRARIES}/{name}.so" if library.is_file() else str(library)
+        if library.is_file():
+            _copy(library, job / libraries[name])
     root = source_root()
     for tree in GRADERS:
         for pattern in _TRAVELS:
             for path in (root / tree).rglob(pattern):
                 _copy(path, job / "code" / path.relative_to(root))
-    for name in ("order.yaml", "plan.json", "seed"):
+    if run.manifest.adapter != "desk":
+        served = [path for pattern in _SERVED for path in sorted(root.glob(pattern))]
+        served += sorted((root / run.manifest.pack).glob("*"))  # none of the toy's, and none that is made from a seed
+        for path in served:
+            _copy(path, job / "code" / path.relative_to(root))
+        _install(job / "code")
+    for name in ("order.yaml", "plan.json", "seed", "intent.dsse.json"):
         _copy(run.folder / name, job / name)
-    write_whole(job / "job.json", canonical_json({"run": run.name, "plan_digest": run.sealed.digest}))
     write_whole(job / "measure", _SCRIPT.encode(), mode=0o755)
+    files = {path.relative_to(job).as_posix(): sha256_file(path) for path in sorted(job.rglob("*")) if path.is_file()}
+    told: dict[str, Any] = {"run": run.name, "plan_digest": run.sealed.digest, "intent": run.sealed.intent_digest}
+    told |= {"commit": _commit(root), LIBRARIES: libraries, DIGESTS: files}
+    write_whole(job / CANDIDATE, canonical_json(told))
     return job
+
+
+def _commit(root: Path) -> str:
+    """The checkout's commit, for people; nothing where it is none. What counts are the digests of its files."""
+    try:
+        return git("rev-parse", "HEAD", folder=root).decode().strip()
+    except StateError:
+        return ""
+
+
+def library_in(job: Path, named: str) -> Path:
+    """A library of the job; the fake seat's are names alone."""
+    return job / named if named.startswith(f"{LIBRARIES}/") else Path(named)
+
+
+def _install(code: Path) -> None:
+    """The distribution's own metadata beside its code: an engine finds plugins by it."""
+    found = distribution(OURS)
+    points = "".join(
+        f"[{group}]\n" + "".join(f"{one.name} = {one.value}\n" for one in found.entry_points.select(group=group))
+        for group in sorted({one.group for one in found.entry_points if one.group.startswith("vllm.")})
+    )
+    folder = code / f"{OURS.replace('-', '_')}-{found.version}.dist-info"
+    write_whole(folder / "METADATA", f"Metadata-Version: 2.1\nName: {OURS}\nVersion: {found.version}\n".encode())
+    write_whole(folder / "entry_points.txt", points.encode())
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -67,16 +117,18 @@ def write_bundle(run: Run) -> Path:
     data = archive.build(files, sum(map(len, files.values())) + (1 << 20)).data
     names = {name: sha256_bytes(content) for name, content in files.items()}
     content = {"run": run.name, "plan_digest": run.sealed.digest, "files": names}
+    host = run.folder / HOST
+    content |= {"host": json.loads(host.read_bytes())} if host.exists() else {}
     write_whole(run.folder / BUNDLE / FILES, data)
     write_whole(run.folder / BUNDLE / NAMES, canonical_json(content))
     return run.folder / BUNDLE
 
 
-def take_in(run: Run, bundle: Path) -> None:
-    """Put a bundle's files and events into the run's folder.
+def take_in(run: Run, bundle: Path, *, partial: bool = False) -> None:
+    """Put a bundle's files and events into the run's folder; ``partial``: also one that lacks whole boots.
 
-    Raises InputError where it is no bundle and TrustError where it is another run's or plan's, does not hold what it
-    says, or was measured with another library than was planned.
+    Raises InputError where it is no bundle, or a part that nobody said would do, and TrustError where it is another
+    run's or plan's, does not hold what it says, or was measured with another library than was planned.
     """
     plan = Plan.model_validate_json((run.folder / "plan.json").read_bytes())
     sealed = (run.name, plan_digest(plan))
@@ -99,24 +151,34 @@ def take_in(run: Run, bundle: Path) -> None:
         if ".." in name or not any(Path(name).match(pattern) for pattern in _KEPT):
             raise TrustError("a file that no measurement leaves", where=str(bundle), found=name)
         if name.startswith("boots/"):
-            _check_boot(BootRecord.model_validate_json(content), plan.subjects, str(bundle))
+            _check_boot(BootRecord.model_validate_json(content), plan, str(bundle))
+    incoming = _read(contents.get(JOURNAL, b""), run.folder)
+    ended = {event.facts["planned"] for event in incoming if event.kind == "boot-ended"}
+    left = [name for name in to_measure(plan) if name not in ended]
+    if left and not partial and not any(event.kind == "killed" for event in incoming):
+        raise InputError(
+            "the bundle is not whole",
+            where=str(bundle),
+            expected="every boot of the plan",
+            found=f"nothing, or not the end, of {', '.join(left)}",
+            next_step="run ./measure again on that machine, or seal what there is with --partial",
+        )
     for name, content in contents.items():
         if name != JOURNAL:
             write_whole(run.folder / name, content)
     known = {_line(event) for event in _events(run.journal)}
-    for event in _read(contents.get(JOURNAL, b""), run.folder):
+    for event in incoming:
         if _line(event) not in known:
             run.journal.write(event.kind, **event.facts)
+    run.journal.write(TAKEN_IN, host=names.get("host"))
 
 
-def _check_boot(record: BootRecord, subjects: dict[str, str], where: str) -> None:
-    for rank in record.ranks:
-        for name, digest in rank.libraries.items():
-            planned = subjects.get(f"library.{name}", "not planned")
-            if digest != planned:
-                raise TrustError(
-                    "another library than was planned ran", where=f"{where}, {name}", expected=planned, found=digest
-                )
+def _check_boot(record: BootRecord, plan: Plan, where: str) -> None:
+    """Boots that found the fault themselves ended at it and measured nothing; their record stays."""
+    planned = {boot.id: boot for boot in plan.boots}.get(record.planned)
+    faults = ("no such boot was planned",) if planned is None else identity_faults(record, planned, plan)
+    if faults:
+        raise TrustError("another library than was planned ran", where=f"{where}, {record.id}", found="; ".join(faults))
 
 
 def _events(journal: Journal) -> list[Event]:
@@ -137,9 +199,26 @@ def _line(event: Event) -> str:
     return json.dumps([event.kind, event.facts], sort_keys=True)
 
 
+def check_files(folder: Path) -> dict[str, Any]:
+    """``candidate.json``, after every file that travelled was found to be what was written. Raises TrustError."""
+    told: dict[str, Any] = json.loads((folder / CANDIDATE).read_bytes())
+    for name, digest in told[DIGESTS].items():
+        path = folder / name
+        found = sha256_file(path) if path.is_file() else "nothing"
+        if found != digest:
+            raise TrustError(
+                "the job is not what was written",
+                where=str(path),
+                expected=digest,
+                found=found,
+                next_step="carry the job folder again as `runner execute` left it",
+            )
+    return told
+
+
 def check_job(folder: Path, libraries: dict[str, Path], subjects: dict[str, str], trees: dict[str, str]) -> None:
     """Libraries and graders are those of the sealed plan. Raises TrustError for the first that is not."""
-    found = {f"library.{name}": sha256_file(path) for name, path in libraries.items()} | trees
+    found = {f"library.{name}": sha256_file(path) for name, path in libraries.items() if path.is_file()} | trees
     for name, digest in subjects.items():
         if name.startswith(("library.", "tree.")) and digest != found.get(name):
             raise TrustError(
@@ -151,4 +230,4 @@ def check_job(folder: Path, libraries: dict[str, Path], subjects: dict[str, str]
             )
 
 
-__all__ = ["check_job", "take_in", "write_bundle", "write_job"]
+__all__ = ["check_files", "check_job", "take_in", "write_bundle", "write_job"]

@@ -1,29 +1,38 @@
-"""The measured part of a run on the seat's own machine: ``python3 -P -m runner.host JOB``.
+"""The measured part of a run on the seat's own machine: ``python3 -P -m runner.host JOB [SECONDS]``.
 
-It runs the same step that measures everywhere else, and leaves an unsigned bundle. It needs no key, no git and no
-network.
+It runs the same step that measures everywhere else, and leaves an unsigned bundle, also of a part: run again, it goes
+on. It needs no key, no git and no network, and goes on only on the machine where it began, as blocks of two machines
+are never pooled.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from runner.away import check_job, write_bundle
+from runner.away import HOST, LIBRARIES, check_files, check_job, library_in, write_bundle
 from runner.clock import now
+from runner.digest import canonical_json
 from runner.errors import CarveError, TrustError
+from runner.files import write_whole
 from runner.graders import tree_subjects
 from runner.model.order import load_order
 from runner.model.plan import Plan
+from runner.model.verdict import Status
 from runner.paths import source_root
 from runner.plan import plan_digest
-from runner.steps.boots import boots
+from runner.steps.boots import boots, to_measure
 from runner.steps.journal import Journal
 from runner.steps.seats import load_manifest
 from runner.steps.state import Built, Run, Sealed
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Lines:
@@ -45,12 +54,12 @@ class Lines:
 
 def reopen(folder: Path) -> Run:
     """The sealed run whose job lies in ``folder``. TrustError where plan, libraries or graders are not the sealed."""
-    told = json.loads((folder / "job.json").read_bytes())
+    told = check_files(folder)
     plan = Plan.model_validate_json((folder / "plan.json").read_bytes())
     digest = plan_digest(plan)
     if digest != told["plan_digest"]:
         raise TrustError("the plan was changed", where=str(folder), expected=told["plan_digest"], found=digest)
-    libraries = {path.stem: path for path in sorted((folder / "libraries").glob("*.so"))}
+    libraries = {name: library_in(folder, file) for name, file in told[LIBRARIES].items()}
     check_job(folder, libraries, plan.subjects, tree_subjects())
     return Run(
         name=told["run"],
@@ -66,21 +75,53 @@ def reopen(folder: Path) -> Run:
     )
 
 
+def same_host(folder: Path) -> None:
+    """Remember this machine, or see that it still is the one where the job began. Raises TrustError."""
+    here = {"boot": _BOOT.read_text().strip(), "machine": platform.node(), "processors": os.cpu_count()}
+    path = folder / HOST
+    if not path.exists():
+        write_whole(path, canonical_json(here))
+    elif (began := json.loads(path.read_bytes())) != here:
+        raise TrustError(
+            "this job was begun on another machine, or before this one started anew",
+            where=str(path),
+            expected=str(began),
+            found=str(here),
+            next_step="bring back the bundle as it is, or measure the job anew from a fresh copy",
+        )
+
+
 def main(arguments: Sequence[str]) -> int:
-    """0 where every boot of the plan ended and the bundle is written; 2 or 3 with the reason on standard error."""
+    """0 where every boot of the plan ended; 2 where time ended first; 2 or 3 with the reason on standard error.
+
+    A bundle of what there is, is written in the first two cases.
+    """
     folder = Path(arguments[0] if arguments else ".").resolve()
-    root = source_root()
-    ours = [str(root), str(root / "kernels")]
-    os.environ["PYTHONPATH"] = os.pathsep.join([*ours, *filter(None, [os.environ.get("PYTHONPATH")])])
+    deadline = time.monotonic() + float(arguments[1]) if len(arguments) > 1 else None
     try:
-        run = reopen(folder)
+        run = replace(reopen(folder), deadline=deadline)
+        same_host(folder)
+        run.journal.write("measuring", seconds=arguments[1] if deadline else "")
         boots(run)
     except CarveError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
     sys.stdout.write(f"{write_bundle(run)}\n")
+    left = [name for name in to_measure(run.plan) if not run.journal.of("boot-ended", planned=name)]
+    if left and not run.journal.of("killed"):
+        sys.stderr.write(f"time ended before {', '.join(left)}: run ./measure again for the rest\n")
+        return Status.NOT_RUN.exit_code
     return 0
 
 
+def surroundings(folder: Path) -> None:
+    """Where this process and those that it starts find the job's code and keep what they build: beside the job."""
+    root = source_root()
+    path = os.pathsep.join([str(root), str(root / "kernels"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    os.environ["PYTHONPATH"] = os.environ["CARVE_PYTHONPATH"] = path
+    os.environ.setdefault("CARVE_CACHE", str(folder.parent / f"{folder.name}-cache"))
+
+
 if __name__ == "__main__":
+    surroundings(Path(sys.argv[1]).resolve())
     sys.exit(main(sys.argv[1:]))

@@ -141,7 +141,7 @@ class Layout:
         elif name == DESK:
             role, strict = "desk", 0
             libraries = libraries if self.on_the_desk else ()
-            if self.manifest.adapter == "desk" and self.candidate:
+            if self.manifest.gpu and self.on_the_desk and self.candidate:
                 libraries = desk_builds(self.candidate.variant)
         elif name == CANDIDATE_ONLY:
             role = "candidate-only"
@@ -167,8 +167,10 @@ class Layout:
 
     @property
     def _forcing(self) -> dict[str, JsonValue]:
-        """The toy engine forces tokens in every boot."""
-        return {} if self.manifest.adapter == "fake" else FORCING_ARGUMENTS
+        """The toy engine forces tokens in every boot; on a GPU a step must not begin before the last one's tokens."""
+        if self.manifest.adapter == "fake":
+            return {}
+        return FORCING_ARGUMENTS | ({"async_scheduling": False} if self.manifest.gpu else {})
 
     @property
     def _speculating(self) -> dict[str, JsonValue]:

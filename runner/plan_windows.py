@@ -12,7 +12,6 @@ from runner.plan_answers import memory, sanity, score, ttft, vision
 from runner.plan_layout import (
     CANDIDATE_ONLY,
     DESK,
-    EAGER,
     FORCING,
     INCUMBENT_ONLY,
     KNOCK_OUTS,
@@ -26,6 +25,7 @@ from runner.plan_layout import (
     both_arms,
 )
 from runner.plan_speculation import acceptance, greedy_band
+from runner.plan_speeds import eager_gap, four_streams
 from runner.plan_traces import ON_TRACES, launches, rank_skew
 
 QUAD = 4
@@ -65,24 +65,6 @@ def _speed(layout: Layout, request: GateRequest) -> Made:
 def _prompts(pair: int, block: int) -> str:
     """Material of one block: each half of a quad has its own, so that no arm is asked the same twice in a boot."""
     return f"speed-q{pair + 1}-{'ab'[block // 2]}"
-
-
-def _eager_gap(layout: Layout, request: GateRequest) -> Made:
-    """The same blocks of both arms with graphs and without, each in one boot, the arms by turns first."""
-    common: dict[str, JsonValue] = {
-        "streams": 1,
-        "languages": request.windows.get("languages", ["en"]),
-        "tokens": amount(request, "tokens", 128),
-        "prompt_tokens": amount(request, "prompt_tokens", 64),
-    }
-    seconds, windows = amount(request, "block_seconds", 3), []
-    for engine, boot in (("graphs", SHARED[1]), ("eager", EAGER)):
-        for number in range(1, amount(request, "rounds", 3) + 1):
-            arguments = common | {"engine": engine, "round": number, "material": f"eager-gap-{number}"}
-            for arm in layout.arms if number % 2 else layout.arms[::-1]:
-                name = f"eager-gap-{engine}-{number}-{arm}"
-                windows.append(layout.window(name, boot, "speed@1", arm, arguments, seconds=seconds))
-    return Made(tuple(windows))
 
 
 def _documents(request: GateRequest, tokens: int) -> dict[str, JsonValue]:
@@ -160,6 +142,8 @@ def _watermark(layout: Layout, request: GateRequest) -> Made:
 
 def _perturbation(layout: Layout, request: GateRequest) -> Made:
     arguments: dict[str, JsonValue] = {"tokens": amount(request, "tokens", 64)}
+    if layout.manifest.generated is not None:
+        arguments["predicted"] = False
     seconds = amount(request, "window_seconds", 6)
     return Made((layout.window("perturbation", FORCING, "perturbation@1", "candidate", arguments, seconds=seconds),))
 
@@ -292,7 +276,8 @@ MAKERS: dict[str, Maker] = {
     "greedy-band": greedy_band,
     "launches": launches,
     "rank-skew": rank_skew,
-    "eager-gap": _eager_gap,
+    "eager-gap": eager_gap,
+    "four-streams": four_streams,
     "watermark": _watermark,
     "perturbation": _perturbation,
     "knock-out": _knock_out,
@@ -302,7 +287,10 @@ MAKERS: dict[str, Maker] = {
 
 ON_A_GPU = frozenset({"kernel-speed", "pressure", "sanitizer"})
 """Gates about a kernel alone on a GPU desk."""
-NEEDS_LIBRARY = frozenset({"engaged", "parity", "watermark", "knock-out", "speed", "eager-gap", *ON_TRACES}) | ON_A_GPU
+NEEDS_LIBRARY = (
+    frozenset({"engaged", "parity", "watermark", "knock-out", "speed", "eager-gap", "four-streams", *ON_TRACES})
+    | ON_A_GPU
+)
 """Gates about a native candidate, which a recipe's product is not; ``speed`` and traces need both arms in a boot."""
 
 NEEDS_PRODUCT = frozenset({"product", "sensitivity"})

@@ -20,11 +20,10 @@ from runner.model.configuration import pairs
 from runner.model.plan import PlannedBoot
 from runner.model.sample import FieldPair
 from runner.model.seat import SeatManifest
-from runner.paths import source_root
 from runner.seat_lock import occupied
-from runner.steps.build import build_libraries, engine_subjects, pack_subjects, subjects_of
+from runner.steps.build import build_libraries, engine_subjects, pack_subjects, standing_variants, subjects_of
 from runner.steps.seal import runner_key
-from runner.steps.seats import load_manifest, seat_of
+from runner.steps.seats import load_manifest, pack_of, seat_of
 from serve.adapters.docker_readback import canonical, with_unasked
 from serve.adapters.docker_standing import standing as container_now
 from serve.seat import STANDING, Boot, BootRequest
@@ -47,7 +46,7 @@ def brought_up(manifest: SeatManifest, run: str = STANDING, *, sandboxed: bool =
     Raises InputError, SeatError.
     """
     with tempfile.TemporaryDirectory(prefix="carve-standing-") as folder:
-        libraries = build_libraries(("incumbent",), manifest.adapter)
+        libraries = build_libraries(standing_variants(manifest), manifest)
         request = replace(canonical_boot(manifest, Path(folder)), libraries=libraries, sandboxed=sandboxed, run=run)
         boot = seat_of(manifest, request.planned).boot(request)
         try:
@@ -63,7 +62,7 @@ def canonical_boot(manifest: SeatManifest, folder: Path) -> BootRequest:
     return BootRequest(
         planned=PlannedBoot.model_validate(known | {"seconds": manifest.boot_seconds}),
         manifest=manifest,
-        pack=source_root() / manifest.pack,
+        pack=pack_of(manifest),
         libraries={},
         variant="incumbent",
         allowed_declines=(),
@@ -102,7 +101,7 @@ def observe(workspace: Path, name: str, boot: BootRecord) -> Path:
     Later reports and adoptions are compared with the newest observation. Raises InputError, SeatError, TrustError.
     """
     manifest, key = load_manifest(name), runner_key()
-    subjects = subjects_of(build_libraries(("incumbent",), manifest.adapter)) | engine_subjects(manifest)
+    subjects = subjects_of(build_libraries(standing_variants(manifest), manifest)) | engine_subjects(manifest)
     subjects |= pack_subjects(manifest)
     seen = Observation(
         created_at=now(),

@@ -37,6 +37,8 @@ class BootRequest:
     """Name of the run, which a container bears; a boot outside a run is a standing one."""
     tree: Path | None = None
     """Packages of a patch order's product, which stand before the installed ones on the engine's import path."""
+    witness: Path | None = None
+    """The native witness, where it was built elsewhere and travelled with the libraries."""
 
 
 class Boot(Protocol):

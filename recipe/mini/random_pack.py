@@ -23,7 +23,7 @@ from recipe.mini.glm import ExpertBits, coded_modules, layer_of
 Arrays = dict[str, NDArray[Any]]
 
 
-_FIXED: dict[str, Any] = {
+CONFIGURATION: dict[str, Any] = {
     "architectures": ["Glm4MoeForCausalLM"],
     "model_type": "glm4_moe",
     "dtype": "float16",
@@ -71,7 +71,7 @@ def generate(
     The first layer is dense, the others have routed experts and one shared expert. The same arguments give the same
     bytes. Activations keep about unit size: a coded matrix has standard deviation ``1 / sqrt(in)``.
     """
-    config = _FIXED | {
+    config = CONFIGURATION | {
         "hidden_size": hidden,
         "intermediate_size": intermediate,
         "moe_intermediate_size": intermediate,

@@ -22,8 +22,8 @@ def build(order: OrderPath, as_json: AsJson = False) -> None:
     from runner.steps.seats import load_manifest
 
     loaded = runnable(load_order(order))
-    adapter = load_manifest(target_of(loaded).seat).adapter
-    libraries = build_libraries(wanted(loaded, adapter), adapter, brought(loaded))
+    manifest = load_manifest(target_of(loaded).seat)
+    libraries = build_libraries(wanted(loaded, manifest), manifest, brought(loaded))
     value = {"libraries": {name: str(path) for name, path in libraries.items()}, "subjects": subjects_of(libraries)}
     answer(value, "\n".join(f"{name}  {path}" for name, path in libraries.items()), as_json=as_json)
 
@@ -57,6 +57,10 @@ def execute(
 def seal(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run whose job was measured elsewhere.")],
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that came back.")],
+    *,
+    partial: Annotated[bool, typer.Option("--partial", help="Judge what there is: the rest will not be measured.")] = (
+        False
+    ),
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -68,9 +72,11 @@ def seal(
 
     with watching(quiet=quiet or as_json) as progress:
         opened = open_run(kept_order(run), resume=run, progress=progress)
-        take_in(opened, bundle)
-        code = execute_steps(opened)
-        release(opened)
+        try:
+            take_in(opened, bundle, partial=partial)
+            code = execute_steps(opened)
+        finally:
+            release(opened)
     value, text = summary(opened, code)
     answer(value, text, as_json=as_json)
     return code

@@ -11,9 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from git import Git
-from git.exc import GitCommandError
-
 from runner.craft.globs import permitted
 from runner.digest import sha256_bytes, sha256_json
 from runner.errors import InputError, StateError
@@ -36,6 +33,10 @@ _ENVIRONMENT = {
 
 def git(*words: str, folder: Path | None = None, environment: Mapping[str, str] | None = None) -> bytes:
     """Standard output of one git command. Raises StateError with git's own words."""
+    # A seat's own machine has no git, and imports this all the same.
+    from git import Git  # noqa: PLC0415
+    from git.exc import GitCommandError  # noqa: PLC0415
+
     try:
         answer = Git(folder).execute(
             ["git", *words],

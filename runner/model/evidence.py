@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from runner.model.base import Instant, Record, Slug
 
@@ -45,6 +45,16 @@ class RankCounters(Record):
     witness: tuple[CounterRow, ...]
     candidate: tuple[CounterRow, ...]
     declines: tuple[DeclineRow, ...]
+    prewarm: tuple[CounterRow, ...] = ()
+    """What the witness counted while the engine warmed up and captured its graphs; no window's work."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """Counters of a processor that captures nothing have the bytes that they had before there was such a one."""
+        written: dict[str, JsonValue] = dump(self)
+        if not self.prewarm:
+            written.pop("prewarm", None)
+        return written
 
 
 class MachineState(Record):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
-from runner.model.base import DecimalText, Record, Slug
+from runner.model.base import DecimalText, Digest, Record, Slug
 from runner.model.scalars import Flag, Free, Line, PinOrUnknown, Whole
 
 
@@ -115,6 +115,20 @@ class Attached(Record):
     url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+$")]
 
 
+class GeneratedPack(Record):
+    """A pack of random bits with one routed layer's geometry, made on the seat's own host: for speed, not for text."""
+
+    seed: Whole
+    layers: Whole
+    hidden: Whole
+    intermediate: Whole
+    """Of one expert as the pack holds it; ranks cut it."""
+    experts: Whole
+    topk: Whole
+    bits: Whole
+    """K of the routed experts."""
+
+
 class SeatManifest(Record):
     """One file in ``serve/seats``."""
 
@@ -152,11 +166,24 @@ class SeatManifest(Record):
     """For the docker adapter."""
     attached: Attached | None = None
     """For the attach adapter."""
+    distribution_record: Digest | None = None
+    """SHA-256 of the engine's RECORD, for a seat whose engine is installed on another machine alone."""
+    incumbent: str | None = None
+    """Library with the incumbent's operators on a GPU, ``exllamav3==1.4.5``; compiled on the seat's host."""
+    generated: GeneratedPack | None = None
+    """The pack is made from this; ``pack`` is only its name."""
+
+    @property
+    def gpu(self) -> bool:
+        """Whether what is built here for the seat runs on GPUs: at the desk of one, or in an engine that needs one."""
+        serves = self.adapter == "process" and self.distribution.partition("==")[0] == "vllm"
+        return self.adapter == "desk" or serves
 
     @model_serializer(mode="wrap")
     def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """A seat that is not attached keeps the digest that it had before there was such a field."""
+        """A manifest that says nothing of these fields has the bytes, and so the digest, of before there were any."""
         written: dict[str, JsonValue] = dump(self)
-        if self.attached is None:
-            written.pop("attached", None)
+        for name in ("attached", "distribution_record", "incumbent", "generated"):
+            if written.get(name) is None:
+                written.pop(name, None)
         return written

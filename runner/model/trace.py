@@ -54,5 +54,3 @@ class RankTrace(Record):
     """Scheduled tokens of each of these steps, by the annotation."""
     captures: int
     """Graphs that were captured while the profiler ran."""
-    prewarms: int
-    """Annotations of the plugin's prewarm while the profiler ran."""

@@ -19,13 +19,14 @@ from runner.files import write_whole
 from runner.identity import identity_faults
 from runner.loading import first_variant, loads
 from runner.model.boot import BootRecord
-from runner.model.plan import PlannedBoot, PlannedWindow
+from runner.model.plan import Plan, PlannedBoot, PlannedWindow
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS
 from runner.steps.evidence import closed_in, keep, set_aside
+from runner.steps.journal import TAKEN_IN
 from runner.steps.judge import struck
 from runner.steps.reduce import reduce, sample_of
-from runner.steps.seats import sandbox_of, seat_of
+from runner.steps.seats import pack_of, sandbox_of, seat_of
 from runner.steps.state import Run
 from serve.client.context import WindowContext
 from serve.client.refusal import refused
@@ -52,10 +53,24 @@ def boots(run: Run) -> Run:
             run.journal.write("killed", gate=killed)
             run.progress.note(f"kill line {killed} stops the run")
             return _with_boots(run).with_outcome(killed_by=killed)
+        if run.journal.of(TAKEN_IN):
+            continue
         blocks = [block for block in blocks_of(run, planned) if not _finished(run, block)]
+        if blocks and not run.has_time_for(planned.seconds + _seconds_of(blocks[0])):
+            break
         if blocks:
             _boot(run, planned, blocks)
     return _with_boots(run)
+
+
+def to_measure(plan: Plan) -> tuple[str, ...]:
+    """The planned boots in which anything is measured: not those whose windows are read once every boot has ended."""
+    named = {window.boot for window in plan.windows if not window.instrument.startswith(AFTER_BOOTS)}
+    return tuple(boot.id for boot in plan.boots if boot.id in named)
+
+
+def _seconds_of(block: tuple[PlannedWindow, ...]) -> int:
+    return sum(window.seconds for window in block)
 
 
 def blocks_of(run: Run, planned: PlannedBoot) -> Iterator[tuple[PlannedWindow, ...]]:
@@ -100,6 +115,7 @@ def request_of(run: Run, planned: PlannedBoot) -> BootRequest:
         variant=first_variant(planned, run.plan),
         allowed_declines=candidate.allowed_declines if candidate else (),
         folder=run.folder / "logs" / planned.id,
+        witness=run.built.libraries.get("witness"),
         run=run.name,
     )
 
@@ -110,7 +126,7 @@ def _pack_of(run: Run, planned: str) -> Path:
     wanted = any(boot.product for boot in run.plan.boots if boot.id == planned)
     if wanted and product is not None and product.kind == "pack":
         return Path(product.folder)
-    return source_root() / run.manifest.pack
+    return pack_of(run.manifest)
 
 
 def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]]) -> None:
@@ -130,9 +146,12 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
         _end(run, record)
         return
     write_record(run, boot.record)
+    paused = False
     try:
         _check_identity(run, boot.record, planned)
         for block in blocks:
+            if paused := not run.has_time_for(_seconds_of(block)):
+                break
             _measure_block(run, boot, block)
     except SeatError as error:
         run.progress.note(f"boot {planned.id}: {error.what}: {error.found}")
@@ -140,7 +159,10 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
         record = boot.stop()
         write_whole(run.folder / "logs" / f"{record.id}.log", boot.logs().encode())
         write_record(run, record)
-    _end(run, record)
+    if paused:
+        run.journal.write("boot-paused", planned=planned.id, boot=record.id)
+    else:
+        _end(run, record)
 
 
 def _check_identity(run: Run, record: BootRecord, planned: PlannedBoot) -> None:

@@ -18,8 +18,9 @@ from runner.digest import sha256_bytes, sha256_file
 from runner.graders import tree_subjects
 from runner.model.order import KernelOrder, SurveyOrder, WorkOrder, files_of
 from runner.model.seat import SeatManifest
-from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS, desk_builds
+from runner.plan_windows import ON_THE_DESK
+from runner.steps.seats import pack_of
 from runner.steps.state import Run
 from serve.adapters.fake import toy_record
 from serve.adapters.process import installed_engine
@@ -29,6 +30,9 @@ _WITHOUT_PACK = frozenset({"fake", "desk", "attach"})
 
 CPU_SOURCES = "kernels/cpu/"
 
+WITNESS = "witness"
+"""The native witness among a run's libraries."""
+
 
 def build(run: Run) -> Run:
     """Build (or find in the cache) every library the plan may load. Raises InputError with the compiler's words.
@@ -37,25 +41,33 @@ def build(run: Run) -> Run:
     """
     if isinstance(run.order.order, SurveyOrder):
         return replace(run, built=replace(run.built, subjects=subjects_of({})))
-    adapter = run.manifest.adapter
+    manifest = run.manifest
     with refusable(run.folder, run.journal):
-        frozen = candidate_libraries(run, adapter)
-    others = tuple(name for name in wanted(run.order.order, adapter) if name not in frozen)
-    built = frozen | build_libraries(others, adapter, brought(run.order.order))
-    subjects = subjects_of(built) | engine_subjects(run.manifest) | brief_subject(run) | candidate_subjects(run.folder)
-    subjects |= pack_subjects(run.manifest)
+        frozen = candidate_libraries(run, manifest)
+    others = tuple(name for name in wanted(run.order.order, manifest) if name not in frozen)
+    built = frozen | build_libraries(others, manifest, brought(run.order.order)) | witness_of(manifest)
+    subjects = subjects_of(built) | engine_subjects(manifest) | brief_subject(run) | candidate_subjects(run.folder)
+    subjects |= pack_subjects(manifest)
     return replace(run, built=replace(run.built, libraries=built, subjects=subjects))
 
 
-def wanted(order: WorkOrder, adapter: str) -> tuple[str, ...]:
-    """Variants whose libraries this order needs on a seat of this adapter."""
+def wanted(order: WorkOrder, manifest: SeatManifest) -> tuple[str, ...]:
+    """Variants whose libraries this order needs on this seat. On a GPU the incumbent's is the host's own."""
     if not isinstance(order, KernelOrder):
-        return ("incumbent",)
+        return standing_variants(manifest)
     candidate = order.candidate
-    if adapter == "desk":  # its incumbents are libraries of the desk's own host
+    if manifest.adapter == "desk":
         return desk_builds(candidate.variant)
     marked = (f"{candidate.variant}-watermark",) if any(gate.name == "watermark" for gate in order.gates) else ()
-    return (candidate.incumbent, candidate.variant, *marked, *KNOCK_OUTS)
+    if not manifest.gpu:
+        return (candidate.incumbent, candidate.variant, *marked, *KNOCK_OUTS)
+    desk = desk_builds(candidate.variant) if any(gate.name in ON_THE_DESK for gate in order.gates) else ()
+    return tuple(dict.fromkeys((candidate.variant, *marked, *KNOCK_OUTS, *desk)))
+
+
+def standing_variants(manifest: SeatManifest) -> tuple[str, ...]:
+    """Variants whose libraries serve the seat as it stands."""
+    return () if manifest.gpu else ("incumbent",)
 
 
 def brought(order: WorkOrder) -> str:
@@ -64,30 +76,36 @@ def brought(order: WorkOrder) -> str:
     return next((name.removeprefix(CPU_SOURCES) for name in sources if name.startswith(CPU_SOURCES)), "")
 
 
-def build_libraries(variants: tuple[str, ...], adapter: str, source: str = "") -> dict[str, Path]:
-    """Library of each variant; the fake seat brings its variants itself and names them, a desk seat is a GPU's.
+def build_libraries(variants: tuple[str, ...], manifest: SeatManifest, source: str = "") -> dict[str, Path]:
+    """Library of each variant; the fake seat brings its variants itself and names them.
 
     ``source`` is that of a variant which only the order knows.
     """
-    if adapter == "fake":
+    if manifest.adapter == "fake":
         return {variant: Path(variant) for variant in variants}
-    if adapter == "desk":
+    if manifest.gpu:
         return {variant: build_gpu_library(variant) for variant in variants}
-    if adapter == "attach":
+    if manifest.adapter == "attach":
         return {}  # what stands loads nothing of ours
     return {variant: build_library(variant, source=source) for variant in variants}
 
 
-def candidate_libraries(run: Run, adapter: str) -> dict[str, Path]:
+def witness_of(manifest: SeatManifest) -> dict[str, Path]:
+    """The native witness of an engine on a GPU, built here: it is sealed and travels with the libraries."""
+    serving = manifest.gpu and manifest.adapter != "desk"
+    return {WITNESS: witness_library(gpu=True)} if serving else {}
+
+
+def candidate_libraries(run: Run, manifest: SeatManifest) -> dict[str, Path]:
     """The candidate and its watermark from the files that were frozen; none where the checkout's own are judged."""
     order = run.order.order
     if not isinstance(order, KernelOrder) or taken(run.folder) is None:
         return {}
     variant = order.candidate.variant
-    if adapter == "fake":
+    if manifest.adapter == "fake":
         return {variant: Path(toy(run.folder, order.candidate.sources) or variant)}
-    ours = {name for name in wanted(order, adapter) if name == variant or name.startswith(f"{variant}-")}
-    if adapter == "desk":
+    ours = {name for name in wanted(order, manifest) if name == variant or name.startswith(f"{variant}-")}
+    if manifest.gpu:
         sources = laid_over(run.folder, gpu_sources_folder())
         return {name: build_gpu_library(name, folder=sources) for name in ours}
     sources = laid_over(run.folder, sources_folder())
@@ -106,6 +124,8 @@ def engine_subjects(manifest: SeatManifest) -> dict[str, str]:
         return {"engine.record": toy_record()}
     if manifest.adapter in ("desk", "attach"):
         return {}  # kernels alone, or an engine that nobody here installed
+    if manifest.gpu:  # not installed here; the native witness is among the libraries
+        return {"engine.record": manifest.distribution_record} if manifest.distribution_record else {}
     if manifest.container is not None:
         return {"engine.image": manifest.container.digest, "witness.library": sha256_file(witness_library())}
     return {
@@ -125,5 +145,5 @@ def pack_subjects(manifest: SeatManifest) -> dict[str, str]:
     """Digests of the served pack, where the seat has one here. Raises InputError where it is missing or broken."""
     if manifest.adapter in _WITHOUT_PACK:
         return {}
-    pack = read_pack(source_root() / manifest.pack)
+    pack = read_pack(pack_of(manifest))
     return {"pack.header": pack.header_digest(), "pack.payload": pack.payload_digest()}

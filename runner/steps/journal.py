@@ -12,6 +12,9 @@ from runner.digest import canonical_json
 from runner.errors import StateError
 from runner.files import append_line, write_whole
 
+TAKEN_IN = "bundle-taken-in"
+"""The event after which a run measured elsewhere is judged here: what its bundle lacks is not measured any more."""
+
 
 @dataclass(frozen=True)
 class Event:

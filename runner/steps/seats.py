@@ -6,6 +6,7 @@ import pkgutil
 from pathlib import Path
 from typing import Any
 
+from recipe.mini import expert_pack
 from runner.errors import InputError, SeatError
 from runner.model.boot import IN_A_CONTAINER, NO_SANDBOX, Sandbox
 from runner.model.plan import PlannedBoot
@@ -21,12 +22,13 @@ LIKE = "like"
 _HOST_CHECKS = {"docker": "serve.adapters.docker_host:absent", "attach": "serve.adapters.attach:absent"}
 """By adapter, what tells a machine apart that does not have the seat."""
 _PROCESSOR_DESK = "serve.adapters.desk:DeskSeat"
+_GPU_DESK = "serve.adapters.gpu_desk:GpuDeskSeat"
 _ADAPTERS = {
     "fake": "serve.adapters.fake:FakeSeat",
     "process": "serve.adapters.process:ProcessSeat",
     "docker": "serve.adapters.docker:DockerSeat",
     "attach": "serve.adapters.attach:AttachSeat",
-    "desk": "serve.adapters.gpu_desk:GpuDeskSeat",
+    "desk": _GPU_DESK,
     "none": _PROCESSOR_DESK,
 }
 """By name, loaded when used: an adapter may need an engine that is not installed. A survey has only the desk."""
@@ -67,6 +69,13 @@ def _document(name: str) -> Document:
     return read(path)
 
 
+def pack_of(manifest: SeatManifest) -> Path:
+    """Folder of the standing pack: the checkout's, or one made from a seed into the cache where it is not there yet."""
+    if manifest.generated is None:
+        return source_root() / manifest.pack
+    return expert_pack.ensure(**manifest.generated.model_dump())
+
+
 def sandbox_of(manifest: SeatManifest, planned: PlannedBoot) -> Sandbox:
     """What a boot of this seat runs in on this machine, also one that never came up."""
     if manifest.adapter == "docker" and planned.role != "desk":
@@ -90,8 +99,8 @@ def absent_here(manifest: SeatManifest) -> tuple[str, ...]:
 def seat_of(manifest: SeatManifest, planned: PlannedBoot) -> Seat:
     """The adapter for one planned boot; a desk boot has no engine. Raises SeatError for one not written yet."""
     name = manifest.adapter
-    if planned.role == "desk" and name != "desk":  # an engine's seat has a desk on the processor beside it
-        return _of(_PROCESSOR_DESK)
+    if planned.role == "desk":  # an engine's seat has a desk beside it, where its kernels run
+        return _of(_GPU_DESK if manifest.gpu and planned.libraries else _PROCESSOR_DESK)
     if not has_adapter(name):
         raise SeatError("no adapter for this seat yet", where=manifest.name, expected=", ".join(_ADAPTERS), found=name)
     return _of(_ADAPTERS[name])

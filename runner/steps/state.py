@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -102,6 +103,12 @@ class Run:
     seal: Sealed | None = None
     outcome: Outcome = field(default_factory=Outcome)
     report: Path | None = None
+    deadline: float | None = None
+    """Monotonic clock: no boot or block begins that would not end before."""
+
+    def has_time_for(self, seconds: int) -> bool:
+        """Whether something of about ``seconds`` ends before the deadline."""
+        return self.deadline is None or time.monotonic() + seconds <= self.deadline
 
     @property
     def sealed(self) -> Sealed:

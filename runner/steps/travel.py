@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from runner.away import write_job
 from runner.model.verdict import Status
+from runner.steps.journal import TAKEN_IN
 from runner.steps.state import Run
 
 
 def travel(run: Run) -> Run | int:
     """The run where it is measured here or its bundle is in; else its job, and the exit code of *could not decide*."""
-    measured = all(run.journal.of("boot-ended", planned=boot.id) for boot in run.plan.boots)
-    if measured or not run.manifest.away:
+    if run.journal.of(TAKEN_IN) or not run.manifest.away:
         return run
     job = write_job(run)
     run.progress.note(f"carry {job} to seat {run.manifest.name}, run ./measure there, bring its bundle back")

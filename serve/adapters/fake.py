@@ -16,7 +16,7 @@ from runner.model.boot import Label
 from runner.paths import source_root
 from serve.adapters.booted import OURS, BootedEngine
 from serve.adapters.engine_command import arguments_of, carve_variables, requested
-from serve.adapters.supervisor import Supervised, free_port, home_of, traces_of
+from serve.adapters.supervisor import Supervised, free_port, home_of, import_path, traces_of
 from serve.seat import BootRequest
 
 
@@ -34,7 +34,7 @@ class FakeSeat:
         argv = [sys.executable, "-P", "-m", "serve.adapters.fake_engine", "--port", str(port)]
         argv += ["--traces", str(traces_of(home_of(request.folder.resolve())))]
         libraries = {name: str(path) for name, path in request.libraries.items()}
-        environment = manifest.environment | carve_variables(request, libraries)
+        environment = manifest.environment | import_path() | carve_variables(request, libraries)
         process = Supervised.start(
             [*argv, "--configuration", json.dumps(configuration)], environment, request.folder, port=port
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -13,12 +14,14 @@ from runner.digest import sha256_file
 from runner.errors import InputError, SeatError
 from runner.model.boot import Label, Sandbox
 from runner.model.product import PROVENANCE
+from runner.model.seat import SeatManifest
 from runner.paths import cache_home
 from runner.sandbox import TEMPORARY, Reach, available, confined, devices
 from serve.adapters import booted
 from serve.adapters.booted import BootedEngine
 from serve.adapters.engine_command import arguments_of, carve_variables, flags, requested
-from serve.adapters.supervisor import Supervised, free_port, home_of, traces_of
+from serve.adapters.gpu_desk import incumbent_library
+from serve.adapters.supervisor import Supervised, free_port, home_of, import_path, traces_of
 from serve.connection import socket_url
 from serve.install import engine_record, installed_version
 from serve.seat import BootRequest
@@ -28,6 +31,9 @@ SOCKET = "engine.sock"
 """Where an engine without a network listens, in its temporary folder."""
 
 UNWANTED = Sandbox(tool="none", network="host", reason="a standing seat, which no candidate is loaded into")
+
+_HOST_OF_A_GPU = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "TRITON_LIBCUDA_PATH", "CC", "CXX")
+"""Of this process's environment, what an engine needs on a host whose driver and toolkit lie where it says."""
 
 PACK = "pack"
 """The engine's name for its pack: a link in the folder it starts in."""
@@ -122,7 +128,8 @@ def reach_of(request: BootRequest, cache: Path, *, network: bool) -> Reach:
     """What a sandboxed engine may reach: its pack, its libraries and its own folders."""
     pack = request.pack.resolve()
     linked = [path.resolve() for path in pack.iterdir() if path.is_symlink()]  # an overlay's untouched files
-    named = [path.resolve() for path in (*request.libraries.values(), witness_library())]
+    named = [path.resolve() for path in (*request.libraries.values(), witness_of(request))]
+    named += incumbent_of(request.manifest).values()
     tree = [request.tree.resolve()] if request.tree else []
     return Reach(
         reads=tuple(dict.fromkeys([pack, *linked, *named, *tree])),
@@ -134,11 +141,24 @@ def reach_of(request: BootRequest, cache: Path, *, network: bool) -> Reach:
 
 def environment(request: BootRequest, cache: Path) -> dict[str, str]:
     """The manifest's environment (``{cache}`` is the engine's kept cache) and the witness's own variables."""
-    tree = {"PYTHONPATH": str(request.tree)} if request.tree else {}
-    declared = {name: value.replace("{cache}", str(cache)) for name, value in request.manifest.environment.items()}
-    libraries = {name: str(path) for name, path in request.libraries.items()}
-    own = carve_variables(request, libraries) | {"CARVE_WITNESS_LIBRARY": str(witness_library())}
-    return declared | tree | own
+    manifest = request.manifest
+    host = {name: os.environ[name] for name in _HOST_OF_A_GPU if name in os.environ} if manifest.gpu else {}
+    declared = {name: value.replace("{cache}", str(cache)) for name, value in manifest.environment.items()}
+    libraries = {name: str(path) for name, path in (incumbent_of(manifest) | request.libraries).items()}
+    own = carve_variables(request, libraries) | {"CARVE_WITNESS_LIBRARY": str(witness_of(request))}
+    return host | declared | import_path(request.tree) | own
+
+
+def incumbent_of(manifest: SeatManifest) -> dict[str, Path]:
+    """The incumbent's operators where the host of a GPU has them compiled. Raises SeatError where it has not."""
+    if manifest.incumbent is None:
+        return {}
+    return {"incumbent": incumbent_library(manifest.incumbent.partition("==")[2]).resolve()}
+
+
+def witness_of(request: BootRequest) -> Path:
+    """The native witness: built here, or what travelled with the libraries."""
+    return request.witness.resolve() if request.witness else witness_library(gpu=request.manifest.gpu)
 
 
 def label_of(resolved: dict[str, Any], engine: dict[str, str]) -> Label:

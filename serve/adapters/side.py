@@ -16,7 +16,7 @@ from runner.errors import SeatError
 from runner.paths import cache_home
 from runner.sandbox import Reach, confined, devices
 from serve.adapters.booted import last_words
-from serve.adapters.supervisor import Supervised, home_of
+from serve.adapters.supervisor import Supervised, home_of, import_path
 
 POLL_SECONDS = 0.05
 
@@ -66,7 +66,11 @@ def run_job(
 
 def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name.startswith("CARVE_") or name == "CXX"}
-    return kept | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "XDG_CACHE_HOME": str(_cache())}
+    return (
+        kept
+        | import_path()
+        | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "XDG_CACHE_HOME": str(_cache())}
+    )
 
 
 def _cache() -> Path:

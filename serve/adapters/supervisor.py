@@ -67,6 +67,16 @@ def home_of(folder: Path) -> Path:
     return folder / "home"
 
 
+def import_path(first: Path | None = None) -> dict[str, str]:
+    """``PYTHONPATH`` of a command: ``first``, then what ``CARVE_PYTHONPATH`` names.
+
+    The latter is set on a host where nothing of ours is installed: code and packages lie in folders there.
+    """
+    folders = [str(first)] if first else []
+    folders += filter(None, [os.environ.get("CARVE_PYTHONPATH")])
+    return {"PYTHONPATH": os.pathsep.join(folders)} if folders else {}
+
+
 def traces_of(home: Path) -> Path:
     """Where a profiler of the command writes its traces, inside its home; removed with it."""
     return home / "traces"

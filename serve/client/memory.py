@@ -25,7 +25,7 @@ def _predicted(context: WindowContext) -> list[JsonValue]:
 
     Raises InputError for a model, type or memory budget that no rule covers.
     """
-    arguments = context.boot.record.requested
+    arguments = {"block_size": context.manifest.kv_block_tokens} | context.boot.record.requested
     if context.boot.record.label == "simulated":  # no pack is loaded
         return [{"kv_cache_tokens": arguments["kv_cache_tokens"]} for _ in context.boot.record.ranks]
     found: list[JsonValue] = []

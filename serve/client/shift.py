@@ -53,7 +53,8 @@ def perturbation(context: WindowContext) -> Evidence:
     """One expert's scale on one rank by a drawn factor; layer, expert, projection and factor come from the sealed seed.
 
     The factor lies in 0.25 .. 0.75: far from 1, so that every rank's change stands clear of the floor. A reference
-    forward that never saw the engine predicts what each change does to each logprob (facts ``predicted``).
+    forward that never saw the engine predicts what each change does to each logprob (facts ``predicted``), unless
+    the argument ``predicted`` is false: random experts of a large model's size fit into no reference.
     """
     layers = sorted({row.layer for rank in context.boot.counters() for row in rank.witness if _routed(row.op)})
     simulated = context.boot.record.label == "simulated"
@@ -73,7 +74,7 @@ def perturbation(context: WindowContext) -> Evidence:
         change=lambda capture, rank: _ignore(capture.call("perturb", chosen(rank))),
         undo=lambda capture, rank: _ignore(capture.call("unperturb", {})),
     )
-    if pack is None:
+    if pack is None or context.window.arguments.get("predicted") is False:
         return evidence  # a simulated engine serves no pack that a reference could read
     ranks = range(len(context.boot.record.ranks))
     predicted = predicted_changes(

@@ -26,7 +26,7 @@ def read(evidence: Evidence) -> tuple[list[RankTrace], list[str]]:
     """The traces by rank, and what keeps them from counting. Raises EvidenceError for anything that is no trace.
 
     Faults: a rank of the engine that left no trace, two of one rank, a graph that was captured or a prewarm that ran
-    while the profiler did: both put launches into the trace that no decode step makes.
+    inside the window: both put launches into the trace that no decode step makes.
     """
     found = fact(evidence, TRACES)
     try:
@@ -47,10 +47,14 @@ def read(evidence: Evidence) -> tuple[list[RankTrace], list[str]]:
     for trace in traces:
         if trace.captures:
             faults.append(f"rank {trace.rank}: {trace.captures} graphs were captured inside the window")
-        if trace.prewarms:
-            faults.append(f"rank {trace.rank}: prewarm ran {trace.prewarms} times inside the window")
     if not traces:
         faults.append("no rank left a trace")
+    warm = {counters.rank: counters.prewarm for counters in evidence.counters_before}
+    faults += [
+        f"rank {counters.rank}: the engine warmed up inside the window"
+        for counters in evidence.counters_after
+        if counters.prewarm != warm.get(counters.rank, counters.prewarm)
+    ]
     return sorted(traces, key=lambda trace: trace.rank), faults
 
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 
 import torch
 from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size
 from vllm.logger import init_logger
 
 from serve.plugin.processes import pin_forked_rank
-from serve.witness import abi
+from serve.plugin.processors import processor
 from serve.witness import witness as witnesses
-from serve.witness.modules import ExpertsModule
-from serve.witness.witness import RefusedError, Witness
+from serve.witness.processor import INCUMBENT, Answer, Experts
+from serve.witness.refused import RefusedError
+from serve.witness.witness import Witness
 
 logger = init_logger("vllm.carve")  # outside the vllm hierarchy INFO lines are dropped
 
@@ -31,7 +33,8 @@ def prepare() -> Witness:
     rank, ranks = get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size()
     os.environ["CARVE_RANK"] = str(rank)
     pin_forked_rank(rank, ranks)
-    witness = witnesses.install(Witness(os.environ, rank=rank, ranks=ranks, threads=torch.get_num_threads()))
+    chosen = processor(os.environ, strict=strict())
+    witness = witnesses.install(Witness(os.environ, chosen, rank=rank, ranks=ranks))
     logger.info(
         "carve: plugin ready on rank %d (of %d; variant %s, strict %d, libraries %s, threads %d)",
         rank,
@@ -59,14 +62,15 @@ def allowed_declines() -> frozenset[str]:
     return frozenset(json.loads(os.environ.get("CARVE_ALLOWED_DECLINES", "[]")))
 
 
-def check_ready(module: ExpertsModule) -> None:
+def check_ready(module: Experts) -> None:
     """Under strict 1 and 2, one probe row through every loaded variant; not-ready refuses the start."""
     if strict() == 0:
         return
     witness = witnesses.current()
-    x = torch.zeros((READY_PROBE_ROWS, module.hidden), dtype=torch.float32)
-    ids = torch.arange(module.call.topk, dtype=torch.int32).reshape(1, -1)
-    weights = torch.full(ids.shape, 1.0 / module.call.topk)
+    device = witness.processor.device
+    x = torch.zeros((READY_PROBE_ROWS, module.hidden), dtype=torch.float32, device=device)
+    ids = torch.arange(module.topk, dtype=torch.int32, device=device).reshape(1, -1)
+    weights = torch.full(ids.shape, 1.0 / module.topk, device=device)
     for variant in sorted(witness.libraries):
         _, reason = witness.run_experts(variant, module, x, ids, weights)
         if reason == "not-ready":
@@ -79,21 +83,26 @@ def routed_experts(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, la
     """Routed experts of the layer with this index, for ``x`` [rows, hidden], ``ids`` and ``weights`` [rows, topk]."""
     witness = witnesses.current()
     module = witness.experts[layer]
-    x32 = x.contiguous().to(torch.float32)
-    ids32 = ids.contiguous().to(torch.int32)
-    weights32 = weights.contiguous().to(torch.float32)
-    out, reason = witness.run_experts(witness.variant, module, x32, ids32, weights32)
-    if out is None:
-        if strict() == 2 and reason not in allowed_declines():
-            where = f"rank {witness.rank}, layer {module.prefix}, rows {x.shape[0]}"
-            raise RefusedError(2, f"variant {witness.variant} declined on {where}: {reason}")
-        out, reason = witness.run_experts(abi.INCUMBENT, module, x32, ids32, weights32)
-        if out is None:
-            raise RuntimeError(f"the incumbent declined {x.shape[0]} rows at {module.prefix}: {reason}")
-    return out.to(x.dtype)
+    return _run(lambda variant: witness.run_experts(variant, module, x, ids, weights), module.prefix, x.shape[0])
 
 
 def linear(x: torch.Tensor, layer: int) -> torch.Tensor:
-    """The linear module with this index, for ``x`` [rows, in]; always the incumbent's."""
+    """The linear module with this index, for ``x`` [rows, in]."""
     witness = witnesses.current()
-    return witness.run_linear(witness.linears[layer], x.contiguous().to(torch.float32)).to(x.dtype)
+    module = witness.linears[layer]
+    return _run(lambda variant: witness.run_linear(variant, module, x), module.prefix, x.shape[0])
+
+
+def _run(call: Callable[[str], Answer], prefix: str, rows: int) -> torch.Tensor:
+    """The variant that is switched on, or the incumbent where it declines and strict lets it."""
+    witness = witnesses.current()
+    out, reason = call(witness.variant)
+    if out is not None:
+        return out
+    if strict() == 2 and reason not in allowed_declines():
+        where = f"rank {witness.rank}, layer {prefix}, rows {rows}"
+        raise RefusedError(2, f"variant {witness.variant} declined on {where}: {reason}")
+    out, reason = call(INCUMBENT)
+    if out is None:
+        raise RuntimeError(f"the incumbent declined {rows} rows at {prefix}: {reason}")
+    return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,6 +53,32 @@ def _header(name: str, shapes: dict[str, tuple[int, ...]]) -> Header:
     if len(codebooks) > 1:
         raise ValueError(f"{name}: codebook markers {codebooks}, expected one at most")
     return Header(trellis[2] // 16, trellis[0] * 16, trellis[1] * 16, codebooks[0] if codebooks else "default")
+
+
+def named_by(rename: Callable[[list[str]], list[str]], headers: dict[str, Header]) -> dict[str, Header]:
+    """The same headers under the names of the served class.
+
+    ``rename`` maps tensor names and leaves out those that the class does not serve.
+    """
+    found: dict[str, Header] = {}
+    for name, header in headers.items():
+        for new in rename([f"{name}.trellis"]):
+            found[new.removesuffix(".trellis")] = header
+    return found
+
+
+PACKED = {
+    "attn.fused_wqa_wkv": ("wq_a", "wkv"),
+    "compressor.fused_wkv_wgate": ("wkv", "wgate"),
+    "shared_experts.gate_up_proj": ("w1", "w3"),
+}
+"""What DeepSeek-V4 packs side by side: its class writes it in its loader alone (``stacked_params_mapping``)."""
+
+
+def packed_parts(declared: Mapping[str, Iterable[str]], prefix: str) -> list[str]:
+    """Names of the parts that a served module packs: as its class declares them, or as DeepSeek-V4 has them."""
+    last_two = ".".join(prefix.split(".")[-2:])
+    return list(declared.get(prefix.rpartition(".")[2], PACKED.get(last_two, ())))
 
 
 def quantised_parts(headers: dict[str, Header], prefix: str, parts: Iterable[str]) -> list[str]:

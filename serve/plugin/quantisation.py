@@ -11,7 +11,7 @@ from vllm.model_executor.layers.linear import LinearBase
 from vllm.model_executor.layers.quantization import register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
 
-from serve.plugin.headers import quantised_parts, read_headers
+from serve.plugin.headers import Header, named_by, packed_parts, quantised_parts, read_headers
 from serve.plugin.linear import Exl3LinearMethod, PlainLinearMethod
 from serve.plugin.routed import Exl3RoutedMethod
 
@@ -39,14 +39,24 @@ class Exl3Config(QuantizationConfig):
     def from_config(cls, config: dict[str, Any]) -> Exl3Config:
         return cls()
 
+    def apply_vllm_mapper(self, hf_to_vllm_mapper: Any) -> None:
+        """The served class's own map from names in a pack to names of its modules."""
+        self._mapper = hf_to_vllm_mapper
+
+    def headers(self) -> dict[str, Header]:
+        """Headers of the served pack by the names that the served class gives its modules."""
+        found = read_headers(get_current_vllm_config().model_config.model)
+        mapper = getattr(self, "_mapper", None)
+        return named_by(mapper.apply_list, found) if mapper is not None else found
+
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> QuantizeMethodBase | None:
-        headers = read_headers(get_current_vllm_config().model_config.model)
+        headers = self.headers()
         if isinstance(layer, RoutedExperts):
             if not any(name.startswith(f"{prefix}.0.") for name in headers):
                 return None
             return Exl3RoutedMethod(layer.moe_config)
         if isinstance(layer, LinearBase):
-            packed = self.packed_modules_mapping.get(prefix.rpartition(".")[2], [])
+            packed = packed_parts(self.packed_modules_mapping, prefix)
             names = quantised_parts(headers, prefix, packed)
             return Exl3LinearMethod(prefix, names) if names else PlainLinearMethod(prefix)
         if prefix in headers:

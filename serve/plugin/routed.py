@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -10,11 +12,7 @@ from vllm.model_executor.layers.fused_moe.config import FusedMoEConfig, FusedMoE
 from vllm.model_executor.layers.fused_moe.fused_moe_method_base import FusedMoEMethodBase
 from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.utils import set_weight_attrs
-
-try:
-    from vllm.model_executor.layers.fused_moe.experts.cpu_moe import select_experts
-except ImportError:  # vLLM 0.26
-    from vllm.model_executor.layers.fused_moe.cpu_fused_moe import select_experts
+from vllm.platforms import current_platform
 
 from serve.plugin import dispatch, operators
 from serve.plugin.headers import CODEBOOK_MARKERS, PARTS
@@ -25,7 +23,7 @@ SLOTS = {"w1": ("w13", 0), "w3": ("w13", 1), "w2": ("w2", 2)}
 
 
 class Exl3RoutedMethod(FusedMoEMethodBase):
-    """Monolithic: vLLM's CPU build has no top-k kernel for the modular form, so this method routes for itself.
+    """On a GPU vLLM routes; its CPU build has no top-k kernel for that, so there this method routes for itself.
 
     The result is the routed experts alone, without the routed scaling factor: vLLM's runner applies that, in place, and
     adds the shared expert.
@@ -37,7 +35,7 @@ class Exl3RoutedMethod(FusedMoEMethodBase):
 
     @property
     def is_monolithic(self) -> bool:
-        return True
+        return not current_platform.is_cuda()
 
     def get_fused_moe_quant_config(self, layer: RoutedExperts) -> FusedMoEQuantConfig | None:
         return None
@@ -85,6 +83,19 @@ class Exl3RoutedMethod(FusedMoEMethodBase):
         )
         dispatch.check_ready(self.module)
 
+    def apply(  # noqa: PLR0917 (vLLM's signature)
+        self,
+        layer: RoutedExperts,
+        x: torch.Tensor,
+        topk_weights: torch.Tensor,
+        topk_ids: torch.Tensor,
+        shared_experts: Any = None,
+        shared_experts_input: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if layer.expert_map is not None:
+            topk_ids = layer.expert_map[topk_ids.long()]
+        return operators.routed_experts(x, topk_ids, topk_weights, self.module.index)
+
     def apply_monolithic(
         self,
         layer: RoutedExperts,
@@ -92,6 +103,7 @@ class Exl3RoutedMethod(FusedMoEMethodBase):
         router_logits: torch.Tensor,
         input_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
+        select_experts = _cpu_routing()
         weights, ids = select_experts(
             hidden_states=x,
             router_logits=router_logits,
@@ -104,9 +116,7 @@ class Exl3RoutedMethod(FusedMoEMethodBase):
             scoring_func=layer.scoring_func,
             e_score_correction_bias=layer.e_score_correction_bias,
         )
-        if layer.expert_map is not None:
-            ids = layer.expert_map[ids.long()]
-        return operators.routed_experts(x, ids, weights, self.module.index)
+        return self.apply(layer, x, weights, ids)
 
     def _loader(self, layer: RoutedExperts, part: str) -> Callable[..., bool]:
         def load(  # noqa: PLR0917 (vLLM's signature)
@@ -134,3 +144,14 @@ class Exl3RoutedMethod(FusedMoEMethodBase):
             loader = getattr(layer, parameter).weight_loader
             if loader(getattr(layer, parameter), tensor, name, shard_id=shard, expert_id=int(expert)):
                 yield parameter
+
+
+@cache
+def _cpu_routing() -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """vLLM's routing in plain torch."""
+    try:
+        place = import_module("vllm.model_executor.layers.fused_moe.experts.cpu_moe")
+    except ImportError:  # vLLM 0.26
+        place = import_module("vllm.model_executor.layers.fused_moe.cpu_fused_moe")
+    found: Callable[..., tuple[torch.Tensor, torch.Tensor]] = place.select_experts
+    return found

@@ -26,8 +26,6 @@ from serve.traces.json_stream import Reader, members
 
 STEP = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)")
 """The engine's annotation of one step: requests and tokens of prefill, requests and tokens of decode."""
-PREWARM = "carve prewarm"
-"""How annotations of the plugin's prewarm begin."""
 _CAPTURE = ("cudaStreamBeginCapture", "hipStreamBeginCapture")
 _LONGEST_NAME = 240
 _MOST_KERNELS = 1 << 25
@@ -52,7 +50,6 @@ class _Trace:
     steps: list[tuple[int, int, int]] = field(default_factory=list)
     """(start, prefill tokens, decode tokens) of each annotated step on the device."""
     captures: int = 0
-    prewarms: int = 0
 
 
 def reduce_trace(path: Path) -> RankTrace:
@@ -82,7 +79,6 @@ def reduce_trace(path: Path) -> RankTrace:
         steps=rows,
         rows=tuple(tokens for _, _, tokens in steps),
         captures=trace.captures,
-        prewarms=trace.prewarms,
     )
 
 
@@ -107,8 +103,6 @@ def _event(trace: _Trace, event: Any, path: Path) -> None:
     elif category == "gpu_user_annotation":
         if found := STEP.fullmatch(name):
             trace.steps.append((_ns(event["ts"]), int(found[2]), int(found[4])))
-    elif category == "user_annotation":
-        trace.prewarms += name.startswith(PREWARM)
     elif category in ("cuda_runtime", "cuda_driver"):
         trace.captures += name.startswith(_CAPTURE)
 

@@ -7,14 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from carve_kernels.abi import MAX_LAYERS, CLayerCounters
-from carve_kernels.exl3.codebook import Codebook
 from carve_kernels.library import ABI_VERSION
 
-INCUMBENT = "incumbent"
-OK = 0
-CODEBOOKS = {book.value: book.abi for book in Codebook}
+from serve.witness.processor import Count
 
-Histogram = tuple[tuple[int, int], ...]
+OK = 0
 
 
 class NativeWitness:
@@ -44,16 +41,16 @@ class NativeWitness:
         if self._library.carve_witness_set(variant, moe, linear) != 0:
             raise RuntimeError(f"variant number {variant} is more than the witness can hold")
 
-    def experts(self, variant: int) -> Iterator[tuple[int, CLayerCounters]]:
-        """(layer index, counters) of routed experts that were launched."""
+    def experts(self, variant: int) -> Iterator[Count]:
+        """Routed experts that were launched."""
         return _used(self._library.carve_witness_experts(variant))
 
-    def linears(self, variant: int) -> Iterator[tuple[int, CLayerCounters]]:
-        """(layer index, counters) of linear modules that were launched."""
+    def linears(self, variant: int) -> Iterator[Count]:
+        """Linear modules that were launched."""
         return _used(self._library.carve_witness_linears(variant))
 
-    def declines(self, variant: int, reason: int) -> Iterator[tuple[int, CLayerCounters]]:
-        """(layer index, counters) of declines with one reason; ``launches`` is their number."""
+    def declines(self, variant: int, reason: int) -> Iterator[Count]:
+        """Declines with one reason; ``launches`` is their number."""
         return _used(self._library.carve_witness_declines(variant, reason))
 
 
@@ -71,18 +68,14 @@ class VariantLibrary:
         self.description = library.carve_describe().decode()
         self._library = library
 
-    def counters(self) -> Iterator[tuple[int, CLayerCounters]]:
-        """(layer index, counters) that the library kept for itself."""
+    def counters(self) -> Iterator[Count]:
+        """What the library counted for itself."""
         return _used(self._library.carve_counters())
 
 
-def _used(table: ctypes._Pointer[CLayerCounters]) -> Iterator[tuple[int, CLayerCounters]]:
+def _used(table: ctypes._Pointer[CLayerCounters]) -> Iterator[Count]:
     if table:
         for layer in range(MAX_LAYERS):
-            if table[layer].launches:
-                yield layer, table[layer]
-
-
-def histogram(counters: CLayerCounters) -> Histogram:
-    """(rows, launches) pairs of the bins that are not empty."""
-    return tuple((rows, int(count)) for rows, count in enumerate(counters.rows) if count)
+            if launches := int(table[layer].launches):
+                rows = tuple((rows, int(count)) for rows, count in enumerate(table[layer].rows) if count)
+                yield Count(layer, launches, rows)

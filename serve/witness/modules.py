@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from carve_kernels.exl3.codebook import Codebook
 from carve_kernels.library import ABI_VERSION, CExpert, CMatrix, LinearCall, MoeCall
 from carve_kernels.parallel import Parallel
-
-from serve.witness import abi
 
 TILE = 16
 BLOCK = 128
 
 PROJECTIONS = ("gate", "up", "down")
+CODEBOOKS = {book.value: book.abi for book in Codebook}
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Matrix:
             self.in_features,
             self.out_features,
             self.bits,
-            abi.CODEBOOKS[self.codebook],
+            CODEBOOKS[self.codebook],
         )
 
     def payload(self) -> tuple[torch.Tensor, ...]:
@@ -78,7 +78,7 @@ class ExpertsModule:
         self.prefix = prefix
         self.index = index
         self.experts = tuple(experts)
-        self.hidden = experts[0][0].in_features
+        self.hidden, self.topk = experts[0][0].in_features, topk
         self.table = (CExpert * len(experts))(*(CExpert(*(matrix.native() for matrix in expert)) for expert in experts))
         self._replaced: dict[tuple[int, str], torch.Tensor] = {}
         self.call = MoeCall(

@@ -5,25 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from carve_kernels.abi import DECLINES, MAX_LAYERS, CLayerCounters
-from carve_kernels.parallel import host, single
+from carve_kernels.abi import DECLINES, MAX_LAYERS
 
+from runner.errors import CarveError
 from runner.model.evidence import CounterRow, DeclineRow, RankCounters
-from serve.witness import abi
-from serve.witness.modules import PROJECTIONS, ExpertsModule, LinearModule, Matrix
+from serve.witness.graphs import GraphSets
+from serve.witness.modules import PROJECTIONS, Matrix
+from serve.witness.processor import (
+    INCUMBENT,
+    Answer,
+    Count,
+    Experts,
+    Linear,
+    Operator,
+    Processor,
+    VariantFile,
+)
 
-
-class RefusedError(RuntimeError):
-    """Strict mode ends the engine; the adapter finds the reason by ``MARK`` in the engine's output."""
-
-    MARK = "carve strict "
-
-    def __init__(self, level: int, reason: str) -> None:
-        super().__init__(f"{self.MARK}{level}: {reason}")
+OPERATORS: tuple[Operator, ...] = ("routed_experts", "linear")
 
 
 class ArgumentError(ValueError):
@@ -38,51 +41,49 @@ class ArgumentError(ValueError):
 class Witness:
     """Everything that counts on one rank. Create once per worker process, before its modules load."""
 
-    def __init__(self, environment: Mapping[str, str], *, rank: int, ranks: int, threads: int) -> None:
-        self.rank, self.ranks = rank, ranks
-        self.variant = environment.get("CARVE_VARIANT", abi.INCUMBENT)
-        self.libraries: dict[str, abi.VariantLibrary] = {}
+    def __init__(self, environment: Mapping[str, str], processor: Processor, *, rank: int, ranks: int) -> None:
+        self.rank, self.ranks, self.processor = rank, ranks, processor
+        self.pattern = (environment.get("CARVE_VARIANT", INCUMBENT),) * ranks
+        """The variant that is switched on, rank by rank: every rank hears of every switch."""
+        self.libraries: dict[str, VariantFile] = {}
         self.faults: dict[str, str] = {}
         """Variant name to the reason why its library could not be opened."""
-        self.experts: list[ExpertsModule] = []
-        self.linears: list[LinearModule] = []
+        self.experts: list[Experts] = []
+        self.linears: list[Linear] = []
+        self.graphs = GraphSets(self.pattern)
         self._payload: dict[str, bytes] = {}
         self.noted_bytes: dict[str, int] = {}
         """Size of everything noted while it loaded, by name."""
-        self._native = abi.NativeWitness(Path(environment["CARVE_WITNESS_LIBRARY"]))
-        self._parallel = host(threads) if threads > 1 else single()
-        self._numbers: dict[str, int] = {}
-        for number, (name, path) in enumerate(sorted(json.loads(environment["CARVE_LIBRARIES"]).items())):
-            self._numbers[name] = number
+        for name, path in sorted(json.loads(environment["CARVE_LIBRARIES"]).items()):
             try:
-                library = abi.VariantLibrary(Path(path))
-            except (OSError, AttributeError) as error:
+                self.libraries[name] = processor.open(name, Path(path))
+            except (OSError, AttributeError, CarveError) as error:
                 self.faults[name] = str(error)
-                continue
-            self.libraries[name] = library
-            self._native.set(number, library.moe, library.linear)
-        if abi.INCUMBENT not in self.libraries:
-            fault = self.faults.get(abi.INCUMBENT, "not named in CARVE_LIBRARIES")
+        if INCUMBENT not in self.libraries:
+            fault = self.faults.get(INCUMBENT, "not named in CARVE_LIBRARIES")
             raise RuntimeError(f"no incumbent library: {fault}")
+
+    @property
+    def variant(self) -> str:
+        """What is switched on here."""
+        return self.pattern[self.rank]
 
     # Registration, while the model loads
 
     def register_experts(
         self, prefix: str, experts: Sequence[tuple[Matrix, Matrix, Matrix]], *, topk: int, limit: float
-    ) -> ExpertsModule:
+    ) -> Experts:
         """A layer's routed experts on this rank, in the order of the layers."""
-        module = ExpertsModule(
-            prefix, self._index(self.experts), experts, topk=topk, limit=limit, parallel=self._parallel
-        )
+        module = self.processor.experts(prefix, self._index(self.experts), experts, topk=topk, limit=limit)
         self.experts.append(module)
         for number, expert in enumerate(experts):
             for projection, matrix in zip(PROJECTIONS, expert, strict=True):
                 self.note_payload(f"{prefix}.{number}.{projection}", matrix.payload())
         return module
 
-    def register_linear(self, prefix: str, matrices: Sequence[Matrix]) -> LinearModule:
+    def register_linear(self, prefix: str, matrices: Sequence[Matrix]) -> Linear:
         """A linear module on this rank."""
-        module = LinearModule(prefix, self._index(self.linears), matrices, parallel=self._parallel)
+        module = self.processor.linear(prefix, self._index(self.linears), matrices)
         self.linears.append(module)
         for number, matrix in enumerate(matrices):
             self.note_payload(f"{prefix}.{number}", matrix.payload())
@@ -112,25 +113,19 @@ class Witness:
     # Calls
 
     def run_experts(
-        self, variant: str, module: ExpertsModule, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor
-    ) -> tuple[torch.Tensor | None, str]:
-        """One counted call: (output float32 [rows, hidden], "") or (None, decline reason).
+        self, variant: str, module: Experts, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor
+    ) -> Answer:
+        """One counted call: (output like ``x`` [rows, hidden], "") or (None, decline reason).
 
-        ``x`` float32 [rows, hidden], ``ids`` int32 [rows, topk], ``weights`` float32 [rows, topk], all contiguous.
+        ``ids`` and ``weights`` [rows, topk]. A variant without a kernel for this leaves it to the incumbent.
         """
-        out = torch.empty_like(x)
-        module.point(x, ids, weights, out)
-        number = self._numbers.get(variant)
-        status = self._native.moe(number, module.address) if number is not None else DECLINES.index("not-ready")
-        return (out, "") if status == abi.OK else (None, DECLINES[status])
+        named = variant if self.processor.serves(variant, "routed_experts") else INCUMBENT
+        return self.processor.run_experts(named, module, x, ids, weights)
 
-    def run_linear(self, module: LinearModule, x: torch.Tensor) -> torch.Tensor:
-        """One counted call of the incumbent: float32 [rows, in] contiguous to float32 [rows, out]."""
-        outs = module.outputs(x)
-        status = self._native.linear(self._numbers[abi.INCUMBENT], module.index, len(module.matrices), module.address)
-        if status != abi.OK:
-            raise RuntimeError(f"the incumbent cannot run {module.prefix} with {x.shape[0]} rows: {DECLINES[status]}")
-        return outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)
+    def run_linear(self, variant: str, module: Linear, x: torch.Tensor) -> Answer:
+        """One counted call: (output [rows, out] of the type of ``x`` [rows, in], "") or (None, decline reason)."""
+        named = variant if self.processor.serves(variant, "linear") else INCUMBENT
+        return self.processor.run_linear(named, module, x)
 
     # Reading back
 
@@ -138,67 +133,67 @@ class Witness:
         """Everything counted since this process started."""
         witness: list[CounterRow] = []
         candidate: list[CounterRow] = []
+        prewarm: list[CounterRow] = []
         declines: list[DeclineRow] = []
-        for variant, number in self._numbers.items():
-            witness += self._rows("routed_experts", variant, self._expert_prefix, self._native.experts(number))
-            witness += self._rows("linear", variant, self._linear_prefix, self._native.linears(number))
-            for reason, name in enumerate(DECLINES[1:], start=1):
+        for variant in (*self.libraries, *self.faults):
+            for operator in OPERATORS:
+                witness += self._rows(operator, variant, self.processor.ran(operator, variant))
+                prewarm += self._rows(operator, variant, self.processor.ran(operator, variant, prewarm=True))
+            own: Operator = "routed_experts" if self.processor.serves(variant, "routed_experts") else "linear"
+            for name in DECLINES[1:]:
                 declines += [
                     DeclineRow(
                         variant=variant,
-                        layer=self._expert_prefix(layer),
+                        layer=self._prefix(own, counted.layer),
                         reason=name,
                         count=counted.launches,
-                        rows=abi.histogram(counted),
+                        rows=counted.rows,
                     )
-                    for layer, counted in self._native.declines(number, reason)
+                    for counted in self.processor.declined(variant, name)
                 ]
-            if variant != abi.INCUMBENT and variant in self.libraries:
-                own = self.libraries[variant].counters()
-                candidate += self._rows("routed_experts", variant, self._expert_prefix, own)
+            if variant != INCUMBENT:
+                candidate += self._rows(own, variant, self.processor.own(variant))
         return RankCounters(
             rank=self.rank,
             pid=os.getpid(),
             witness=tuple(witness),
             candidate=tuple(candidate),
             declines=tuple(declines),
+            prewarm=tuple(prewarm),
         )
 
-    def switch(self, variant: str) -> None:
-        """Run routed experts with this variant from the next call on. Raises ArgumentError for one not loaded."""
+    def switch(self, variant: str, ranks: Sequence[int] | None = None) -> None:
+        """Run this variant from the next call on, on the named ranks (None: all).
+
+        Raises ArgumentError for one not loaded.
+        """
         if variant not in self.libraries:
             raise ArgumentError(f"no library for variant {variant!r}; loaded: {sorted(self.libraries)}")
-        self.variant = variant
+        named = range(self.ranks) if ranks is None else ranks
+        self.pattern = tuple(variant if rank in named else old for rank, old in enumerate(self.pattern))
 
-    def find_experts(self, prefix: str) -> ExpertsModule:
+    def find_experts(self, prefix: str) -> Experts:
         """The routed experts of a module prefix. Raises ArgumentError for an unknown one."""
         for module in self.experts:
             if module.prefix == prefix:
                 return module
         raise ArgumentError(f"no routed experts at {prefix!r}; known: {[module.prefix for module in self.experts]}")
 
-    def _expert_prefix(self, layer: int) -> str:
+    def _prefix(self, operator: Operator, layer: int) -> str:
         """A library may count calls that the witness never made: those show under a name that no plan declares."""
-        return self.experts[layer].prefix if layer < len(self.experts) else f"unregistered layer {layer}"
+        modules: Sequence[Experts | Linear] = self.experts if operator == "routed_experts" else self.linears
+        return modules[layer].prefix if layer < len(modules) else f"unregistered layer {layer}"
 
-    def _linear_prefix(self, layer: int) -> str:
-        return self.linears[layer].prefix
-
-    @staticmethod
-    def _rows(
-        op: str, variant: str, prefix: Callable[[int], str], counted: Iterable[tuple[int, CLayerCounters]]
-    ) -> list[CounterRow]:
+    def _rows(self, operator: Operator, variant: str, counted: Iterable[Count]) -> list[CounterRow]:
         return [
-            CounterRow.model_validate(
-                {
-                    "op": op,
-                    "variant": variant,
-                    "layer": prefix(layer),
-                    "launches": counters.launches,
-                    "rows": abi.histogram(counters),
-                }
+            CounterRow(
+                op=operator,
+                variant=variant,
+                layer=self._prefix(operator, one.layer),
+                launches=one.launches,
+                rows=one.rows,
             )
-            for layer, counters in counted
+            for one in counted
         ]
 
     @staticmethod

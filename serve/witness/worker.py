@@ -20,8 +20,9 @@ from recipe.patch_set import MARKER
 from runner.digest import sha256_bytes, sha256_file, sha256_package
 from runner.model.boot import RankIdentity
 from serve.witness.environment import read_back
+from serve.witness.graphs import vllm_wrappers
 from serve.witness.held import weights_bytes
-from serve.witness.witness import ArgumentError, current
+from serve.witness.witness import ArgumentError, Witness, current
 
 
 class WitnessExtension:
@@ -32,7 +33,7 @@ class WitnessExtension:
 
     def carve_counters(self) -> dict[str, Any]:
         """This rank's ``RankCounters``."""
-        return current().counters().model_dump(mode="json")
+        return _serving().counters().model_dump(mode="json")
 
     def carve_identity(self) -> dict[str, Any]:
         """This rank's ``RankIdentity``, from what is mapped and imported, not from what was asked for."""
@@ -52,6 +53,7 @@ class WitnessExtension:
             }
             | _patched_modules(),
             weights=witness.weights_digest(dict(self.model_runner.model.named_parameters())),
+            devices=witness.processor.uuids(),
         )
         return identity.model_dump(mode="json")
 
@@ -87,6 +89,9 @@ class WitnessExtension:
             "speculative_config": _speculation(speculative),
             "speculative_method": str(speculative.method) if speculative else "",
             "num_speculative_tokens": int(speculative.num_speculative_tokens) if speculative else 0,
+            "compilation_config": _compilation(config.compilation_config),
+            "gpu_memory_utilization": float(config.cache_config.gpu_memory_utilization),
+            "scratch_bytes": witness.processor.scratch_bytes(),
             "variant": witness.variant,
             "strict": int(os.environ.get("CARVE_STRICT", "0")),
             "weights_bytes": weights_bytes(witness, dict(self.model_runner.model.named_parameters())),
@@ -94,11 +99,21 @@ class WitnessExtension:
         }
 
     def carve_switch(self, variant: str, ranks: list[int] | None) -> dict[str, Any]:
-        """Run routed experts with another variant from the next step on, on the named ranks (null: all)."""
-        witness = current()
-        if ranks is None or witness.rank in ranks:
-            witness.switch(variant)
+        """Run another variant from the next step on, on the named ranks (null: all); captures graphs where it must."""
+        witness = _serving()
+        witness.switch(variant, ranks)
+        if witness.processor.replays:
+            witness.graphs.follow(witness.pattern, vllm_wrappers(), self._carve_capture)
         return {"rank": witness.rank, "variant": witness.variant}
+
+    def _carve_capture(self) -> None:
+        """The engine's own warm-up and capture, as at its start, counted apart."""
+        processor = current().processor
+        processor.serve(False)
+        try:
+            self.model_runner.capture_model()
+        finally:
+            processor.serve(True)
 
     def carve_perturb(self, rank: int, layer: str, expert: int, projection: str, factor: float) -> dict[str, Any]:
         """On one rank, serve one expert's projection with its output scales multiplied."""
@@ -125,6 +140,28 @@ def _speculation(config: Any) -> dict[str, Any] | None:
     names = ["method", "num_speculative_tokens"]
     names += ["prompt_lookup_max", "prompt_lookup_min"] if config.method == "ngram" else []
     return {name: getattr(config, name) for name in names}
+
+
+_SERVING: set[int] = set()
+
+
+def _serving() -> Witness:
+    """The witness, which counts as served whatever runs after the first call: an engine answers once it has started."""
+    witness = current()
+    if id(witness) not in _SERVING:
+        _SERVING.add(id(witness))
+        witness.processor.serve(True)
+    return witness
+
+
+def _compilation(config: Any) -> dict[str, Any]:
+    """What decides which steps are replayed."""
+    mode = getattr(config.cudagraph_mode, "name", config.cudagraph_mode)
+    return {
+        "cudagraph_capture_sizes": list(config.cudagraph_capture_sizes or ()),
+        "cudagraph_mode": str(mode),
+        "cudagraph_num_of_warmups": int(config.cudagraph_num_of_warmups),
+    }
 
 
 def _distribution() -> dict[str, str]:

@@ -22,6 +22,7 @@ from tests.gates import (
     cases_speed,
     cases_speed_boots,
     cases_speed_text,
+    cases_streams,
     cases_traces,
 )
 
@@ -43,6 +44,7 @@ CASES = {
     "ppl-prefill": cases_quality.ppl_prefill,
     "ppl-decode": cases_quality.ppl_decode,
     "speed": lambda: [*cases_speed.speed(), *cases_speed_boots.paired(), *cases_speed_text.texts()],
+    "four-streams": cases_streams.four_streams,
     "needle": cases_quality.needle,
     "kv-window": cases_quality.kv_window,
     "acceptance": cases_speculation.acceptance,

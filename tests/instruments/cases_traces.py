@@ -46,7 +46,6 @@ def trace(rank: int = 0, ranks: int = 1, **changes: Any) -> RankTrace:
         steps=steps,
         rows=(4,) * annotated,
         captures=0,
-        prewarms=0,
     )
     return told.model_copy(update=changes)
 
@@ -72,7 +71,8 @@ def _common(of: PlannedWindow) -> list[Case]:
         ("trace-names-more-ranks_fail", _one(of, trace(0, 2)), of, "rank 1 left no trace"),
         ("two-traces-of-a-rank_fail", _one(of, trace(), trace()), of, "rank 0 left 2 traces"),
         ("FL-27-captured-meanwhile_fail", _one(of, trace(captures=3)), of, "3 graphs were captured inside the window"),
-        ("FL-07-prewarmed-meanwhile_fail", _one(of, trace(prewarms=5)), of, "prewarm ran 5 times inside the window"),
+        ("FL-07-prewarmed-meanwhile_fail", _one(of, trace(), **_warmed(1)), of, "warmed up inside the window"),
+        ("prewarmed-before_pass", _one(of, trace(), **_warmed(0)), of, None),
         ("no-trace_fail", _one(of, facts={"traces": []}), of, "no rank left a trace"),
         ("traces-are-text_fail", _one(of, facts={"traces": "x"}), of, "no rank left a trace"),
         ("never-profiled_fail", _one(of, facts={}), of, "lacks what this instrument reads"),
@@ -85,6 +85,16 @@ def _common(of: PlannedWindow) -> list[Case]:
             "no kernel lna2_kernel<3>* ran",
         ),
     ]
+
+
+def _warmed(meanwhile: int) -> dict[str, Any]:
+    """Counters of an engine that warmed up before the window, and so many times inside it."""
+    before, after = counters(5), counters(5 + STEPS)
+    warm = [before.witness[0].model_copy(update={"launches": count}) for count in (3, 3 + meanwhile)]
+    return {
+        "counters_before": (before.model_copy(update={"prewarm": (warm[0],)}),),
+        "counters_after": (after.model_copy(update={"prewarm": (warm[1],)}),),
+    }
 
 
 def _unran() -> RankTrace:

@@ -174,6 +174,10 @@ class DenseGroup:
         """Scratch begins with this many bytes of control words, which are zero between launches."""
         return self.library.scratch_bytes(0, self.in_features, self._out_features)
 
+    def scratch_bytes(self) -> int:
+        """Memory held on the device so far."""
+        return sum(int(each.nbytes) for each in self._scratch.values())
+
     def scratch(self, stream: int, device: torch.device) -> torch.Tensor:
         """This stream's scratch, made and zeroed on first use, which must come before a graph is captured."""
         if stream not in self._scratch:

@@ -39,6 +39,8 @@ VARIANTS = {
         Variant("lna2-brief", Role.DESK, "cuda/lna2.cu", "the tuned instantiations", ("CARVE_TUNED_ONLY",)),
         Variant("ceilings", Role.DESK, f"{_DESK}/ceilings.cu", "how fast the card reads, and decodes without reading"),
         Variant("planted", Role.DESK, f"{_DESK}/planted.cu", "kernels with one fault each, for the sanitizer's tools"),
+        Variant("knock-out-decline", Role.KNOCK_OUT, "cuda/knock_out.cu", "declines every call"),
+        Variant("knock-out-zero", Role.KNOCK_OUT, "cuda/knock_out.cu", "writes zeros", ("CARVE_KNOCK_OUT_ZERO",)),
         Variant("lna2-null-decode", Role.DESK, "cuda/lna2.cu", "the same loads, nothing decoded", (_NULL_DECODE,)),
     )
 }

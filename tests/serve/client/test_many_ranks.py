@@ -34,13 +34,12 @@ KERNELS = {
 }
 
 
-@pytest.fixture(scope="module", params=[4, 8])
-def boot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BootedEngine]:
-    folder = tmp_path_factory.mktemp("boot")
-    running = FakeSeat().boot(
+def started(folder: Path, ranks: int) -> BootedEngine:
+    """The fake engine with so many ranks."""
+    return FakeSeat().boot(
         BootRequest(
             planned=PLANNED,
-            manifest=load_manifest(f"fake-tp{request.param}"),
+            manifest=load_manifest(f"fake-tp{ranks}"),
             pack=folder,
             libraries={name: Path(library) for name, library in LIBRARIES.items()},
             variant="incumbent",
@@ -48,6 +47,11 @@ def boot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             folder=folder,
         )
     )
+
+
+@pytest.fixture(scope="module")
+def boot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BootedEngine]:
+    running = started(tmp_path_factory.mktemp("boot"), 8)
     yield running
     record = running.stop()
     assert (record.ended, record.leftovers) == ("stopped", ())
@@ -69,7 +73,7 @@ def measured(boot: BootedEngine, name: str, variant: str, /, run: int = 1, **arg
     context = WindowContext(
         window=window,
         boot=boot,
-        manifest=load_manifest("fake-tp4"),
+        manifest=load_manifest("fake-tp8"),
         draw=Draw(bytes(32), "0" * 64),
         pools=source_root() / "recipe/mini/text",
         variant=variant,
@@ -89,6 +93,18 @@ def judged(boot: BootedEngine, name: str, readings: list[tuple[PlannedWindow, Sa
             boots=(boot.record,),
         )
     )
+
+
+def test_four_ranks_leave_four_traces(tmp_path: Path) -> None:
+    running = started(tmp_path, 4)
+    try:
+        window, sample = measured(running, "launches", "lna2", tokens=8)
+        verdict = judged(running, "launches", [(window, sample)], exactly={"routed": 2})
+        assert verdict.status is Status.PASS, verdict.reasons
+        assert isinstance(sample.measure, LaunchesMeasure)
+        assert [rank.rank for rank in sample.measure.ranks] == [0, 1, 2, 3]
+    finally:
+        running.stop()
 
 
 def test_every_rank_leaves_a_trace_and_launches_the_same(boot: BootedEngine) -> None:

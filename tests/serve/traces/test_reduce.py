@@ -18,7 +18,7 @@ from runner.model.evidence import Evidence
 from serve.instruments import launches
 from serve.traces import json_stream
 from serve.traces.json_stream import Reader, members
-from serve.traces.reduce import PREWARM, main, reduce_trace
+from serve.traces.reduce import main, reduce_trace
 from tests.instruments.build import counters, evidence, window
 
 DECODE = "execute_context_0(0)_generation_4(4)"
@@ -90,15 +90,14 @@ def test_the_campaigns_counts_make_24_steps(tmp_path: Path) -> None:
     assert [(rank.steps, rank.annotated) for rank in measure.ranks] == [(24, 24)]
 
 
-def test_captures_prewarm_streams_and_launches_beside_the_graph_are_told(tmp_path: Path) -> None:
+def test_captures_streams_and_launches_beside_the_graph_are_told(tmp_path: Path) -> None:
     device = Device()
     device.event("cuda_runtime", "cudaStreamBeginCapture_v10000", 1.0)
-    device.event("user_annotation", f"{PREWARM} rows 4", 1.0)
     steps(device, 3, k2=1, k3=0)
     device.now -= 200
     device.kernel(K2, stream=9, graph=0)
     trace = reduce_trace(device.written(tmp_path / "a.json"))
-    assert (trace.captures, trace.prewarms) == (1, 1)
+    assert trace.captures == 1
     (row,) = (row for row in trace.kernels if row.name == K2)
     assert row.streams[-1] in (7, 9)
     assert row.replayed <= row.launches

@@ -19,10 +19,13 @@ from carve_kernels.exl3.codebook import Codebook
 from carve_kernels.library import Library, Table
 
 from serve.witness.build import witness_library
-from serve.witness.modules import ExpertsModule, LinearModule, Matrix
+from serve.witness.cpu import CpuProcessor
+from serve.witness.modules import LinearModule, Matrix
+from serve.witness.processor import Experts
 from serve.witness.witness import ArgumentError, Witness
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOPK = 256, 128, 4, 2
+Seen = tuple[Witness, Experts, LinearModule]
 VARIANTS = ("incumbent", "lna2", "knock-out-zero", "silent-fallback")
 
 
@@ -42,12 +45,12 @@ def matrix(inputs: int, outputs: int, seed: int) -> Matrix:
 def witness(variants: dict[str, str] | None = None) -> Witness:
     """A fresh one over built libraries."""
     libraries = variants or {name: str(build(name)) for name in VARIANTS}
-    environment = {"CARVE_LIBRARIES": json.dumps(libraries), "CARVE_WITNESS_LIBRARY": str(witness_library())}
-    return Witness(environment, rank=0, ranks=1, threads=1)
+    environment = {"CARVE_LIBRARIES": json.dumps(libraries)}
+    return Witness(environment, CpuProcessor(witness_library(), threads=1), rank=0, ranks=1)
 
 
 @pytest.fixture
-def seen(tmp_path: Path) -> tuple[Witness, ExpertsModule, LinearModule]:
+def seen(tmp_path: Path) -> Seen:
     # Copies: a library counts for its whole process, and other tests of this process call the built files too.
     made = witness({name: str(shutil.copy(build(name), tmp_path)) for name in VARIANTS})
     experts = [
@@ -60,10 +63,11 @@ def seen(tmp_path: Path) -> tuple[Witness, ExpertsModule, LinearModule]:
     ]
     routed = made.register_experts("layers.1.experts", experts, topk=TOPK, limit=0.0)
     dense = made.register_linear("layers.0.gate_up", [matrix(HIDDEN, 128, 90), matrix(HIDDEN, 256, 91)])
+    assert isinstance(dense, LinearModule)
     return made, routed, dense
 
 
-def call(made: Witness, routed: ExpertsModule, variant: str, rows: int) -> tuple[torch.Tensor | None, str]:
+def call(made: Witness, routed: Experts, variant: str, rows: int) -> tuple[torch.Tensor | None, str]:
     """One call on fixed input."""
     x = torch.linspace(-2, 2, rows * HIDDEN).reshape(rows, HIDDEN)
     ids = torch.arange(rows * TOPK, dtype=torch.int32).reshape(rows, TOPK) % EXPERTS
@@ -80,7 +84,7 @@ def counted(made: Witness, variant: str) -> dict[int, int]:
     }
 
 
-def test_launches_and_declines_are_counted_by_rows(seen: tuple[Witness, ExpertsModule, LinearModule]) -> None:
+def test_launches_and_declines_are_counted_by_rows(seen: Seen) -> None:
     made, routed, _ = seen
     before = counted(made, "incumbent")
     for rows in (1, 1, 64, 65, 200):
@@ -93,7 +97,7 @@ def test_launches_and_declines_are_counted_by_rows(seen: tuple[Witness, ExpertsM
     assert call(made, routed, "nobody", 3) == (None, "not-ready")
 
 
-def test_the_candidates_own_count_agrees(seen: tuple[Witness, ExpertsModule, LinearModule]) -> None:
+def test_the_candidates_own_count_agrees(seen: Seen) -> None:
     made, routed, _ = seen
     for rows in (1, 4):
         call(made, routed, "lna2", rows)
@@ -104,10 +108,11 @@ def test_the_candidates_own_count_agrees(seen: tuple[Witness, ExpertsModule, Lin
     assert rows_of["witness"] == rows_of["candidate"] != {}
 
 
-def test_linears_match_the_reference_and_count_once(seen: tuple[Witness, ExpertsModule, LinearModule]) -> None:
+def test_linears_match_the_reference_and_count_once(seen: Seen) -> None:
     made, _, dense = seen
     x = torch.linspace(-1, 1, 3 * HIDDEN).reshape(3, HIDDEN)
-    out = made.run_linear(dense, x)
+    out, _ = made.run_linear("lna2", dense, x)
+    assert out is not None
     expected = [
         reference.forward(
             x.numpy(), reference.Linear(m.trellis.numpy().view(np.uint16), m.suh.numpy(), m.svh.numpy(), Codebook.MCG)
@@ -121,7 +126,7 @@ def test_linears_match_the_reference_and_count_once(seen: tuple[Witness, Experts
 
 
 @pytest.mark.parametrize("projection", ["gate", "up", "down"])
-def test_a_perturbation_is_a_copy(seen: tuple[Witness, ExpertsModule, LinearModule], projection: str) -> None:
+def test_a_perturbation_is_a_copy(seen: Seen, projection: str) -> None:
     made, routed, _ = seen
     digest = made.weights_digest({})
     right = call(made, routed, "incumbent", 2)[0]
@@ -135,7 +140,7 @@ def test_a_perturbation_is_a_copy(seen: tuple[Witness, ExpertsModule, LinearModu
     assert again is not None and torch.equal(right, again)
 
 
-def test_the_digest_covers_every_loaded_byte(seen: tuple[Witness, ExpertsModule, LinearModule]) -> None:
+def test_the_digest_covers_every_loaded_byte(seen: Seen) -> None:
     made, _, _ = seen
     weight = torch.ones(4)
     digest = made.weights_digest({"norm.weight": weight})
@@ -145,7 +150,7 @@ def test_the_digest_covers_every_loaded_byte(seen: tuple[Witness, ExpertsModule,
     assert digest != made.weights_digest({"other.weight": torch.ones(4)})
 
 
-def test_an_unknown_variant_or_layer_is_an_argument_error(seen: tuple[Witness, ExpertsModule, LinearModule]) -> None:
+def test_an_unknown_variant_or_layer_is_an_argument_error(seen: Seen) -> None:
     made, _, _ = seen
     with pytest.raises(ArgumentError, match="no library for variant 'nobody'"):
         made.switch("nobody")
@@ -170,9 +175,7 @@ def test_ours_shadows_nothing() -> None:
     assert "site-packages/vllm" in seen
 
 
-def test_a_library_that_counts_more_than_it_was_called_shows(
-    seen: tuple[Witness, ExpertsModule, LinearModule], tmp_path: Path
-) -> None:
+def test_a_library_that_counts_more_than_it_was_called_shows(seen: Seen, tmp_path: Path) -> None:
     """Calls behind the witness's back, on a layer that was never registered."""
     made, routed, _ = seen
     call(made, routed, "lna2", 1)

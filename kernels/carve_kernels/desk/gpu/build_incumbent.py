@@ -1,9 +1,9 @@
 """Compiles the kernels to beat on a host with nvcc and torch: ``... SOURCES OUT`` leaves ``OUT/exllamav3_ext.so``.
 
 ``SOURCES`` is the folder ``exllamav3_ext`` of an unpacked exllamav3 wheel. Its sources are compiled as they are, with
-its own flags, but only the instantiations that the desk times: dense K 6, routed K 2 and K 3, codebook mcg. The tables
-of the rest are filled with nulls by generated symbols, so a call outside that set is refused by exllamav3 itself. It
-takes minutes less than the whole extension, which is what importing the package would compile.
+its own flags, but only the instantiations that desk and seats use: dense K 3 and 6, routed K 2 and 3, codebook mcg. The
+tables of the rest are filled with nulls by generated symbols, so a call outside that set is refused by exllamav3.
+It takes minutes less than the whole extension, which is what importing the package would compile.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from runner.errors import InputError
 
 _ALWAYS = ("exl3_gemm", "exl3_kernel_map", "exl3_devctx", "coop_autotune", "exl3_moe", "exl3_moe_coop")
 _UNITS = (
+    "exl3_comp_unit_3_cb1",
     "exl3_comp_unit_6_cb1",
     *(
         f"{kind}_k{bits}{end}"

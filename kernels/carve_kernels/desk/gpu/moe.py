@@ -111,10 +111,17 @@ class MoeLibrary:
             self._scratch[key] = torch.zeros(size, dtype=torch.uint8, device=device)
         return self._scratch[key]
 
+    def scratch_bytes(self) -> int:
+        """Memory held on the device so far."""
+        return sum(int(each.nbytes) for each in self._scratch.values())
+
+    def cells(self, device: torch.device) -> torch.Tensor:
+        """The library's counters, int64 ``[MAX_LAYERS, launches, a histogram of rows, declines]``, where they lie."""
+        return torch.as_tensor(_Cells(self.native.counters_address()), device=device).view(MAX_LAYERS, _CELLS)
+
     def counted(self, device: torch.device) -> tuple[int, dict[int, int]]:
         """Launches and launches by rows over all layers, as the kernel counted on the device."""
-        cells = torch.as_tensor(_Cells(self.native.counters_address()), device=device)
-        table = cells.view(MAX_LAYERS, _CELLS).sum(dim=0).tolist()
+        table = self.cells(device).sum(dim=0).tolist()
         return table[0], {rows: count for rows, count in enumerate(table[1:-1]) if count}
 
 
