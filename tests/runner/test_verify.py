@@ -130,6 +130,10 @@ def test_another_intent_under_the_right_name_is_refused(folder: Path) -> None:
     [
         ("  - {name: speed, parameters: {margin_percent: 8}}\n", "something else than the order says"),
         ("  - {name: speed, parameters: {margin_percent: 5, metric: other}}\n", "something else than the order says"),
+        (
+            "  - {name: speed, parameters: {margin_percent: 5}, windows: {block: 9, other: 1}}\n",
+            "less or other is measured than the order says",
+        ),
         ("  - {name: speed, version: 2}\n", "does not have the order's gates"),
         ("  - name: speed\n  - name: kld\n", "does not have the order's gates"),
         ("  - name: speed\nprimary: {margin: 0.05, pairs: 6}\n", "something else than the order says"),
