@@ -21,7 +21,18 @@ def check_order(text: str, plan: Plan, where: str) -> None:
     InputError for a text that is no YAML.
     The order is read as text, so that it needs no schema: an old report is checked against what its order said then.
     """
-    asked = _asked(text)
+    try:
+        _check(_asked(text), plan, where)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise TrustError(
+            "the order's gates cannot be read",
+            where=where,
+            expected="gates with names, a primary figure with pairs",
+            found=f"{type(error).__name__}: {error}",
+        ) from error
+
+
+def _check(asked: Mapping[str, Any], plan: Plan, where: str) -> None:
     gates = [gate for gate in asked.get("gates", []) if "planned" not in gate]
     wanted = [f"{gate['name']}@{gate.get('version', 1)}" for gate in gates]
     found = [f"{gate.name}@{gate.version}" for gate in plan.gates]

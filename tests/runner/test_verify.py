@@ -138,6 +138,9 @@ def test_another_intent_under_the_right_name_is_refused(folder: Path) -> None:
         ("  - name: speed\n  - name: kld\n", "does not have the order's gates"),
         ("  - name: speed\nprimary: {margin: 0.05, pairs: 6}\n", "something else than the order says"),
         ("  - name: speed\nprimary: {pairs: 7}\n", "other pairs than the order"),
+        ("  - name: speed\nprimary: {pairs: many}\n", "gates cannot be read"),
+        ("  - {version: 1}\n", "gates cannot be read"),
+        ("  - speed\n", "gates cannot be read"),
     ],
 )
 def test_a_plan_that_is_softer_than_its_order_is_refused(
