@@ -9,71 +9,47 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from carve_kernels.exl3 import linear, quantise
-from carve_kernels.exl3.codebook import Codebook
-from numpy.typing import NDArray
 
-from recipe import bake_layers, calibration, merge, pack_write, payload, quantiser_exllamav3, whole_folder
-from recipe.bake_layers import Coding, Hessians, Layer, Module, Quantiser
-from recipe.bake_modules import Target, resolve
-from recipe.census import layer_of
+from recipe import (
+    bake_layers,
+    merge,
+    pack_write,
+    payload,
+    whole_folder,
+)
+from recipe.bake_coding import CONVERSION, QUANTISERS, Coded, Inputs, converted, relative_error, searched
+from recipe.bake_modules import resolve
 from recipe.headers import Entry, read_header
 from recipe.mini.dequantise import coded as coded_linear
 from recipe.pack import Pack, inspect, read_pack
 from recipe.product import Job, pack_digests
-from runner.digest import sha256_bytes, sha256_file, sha256_json, sha256_tree
+from recipe.shard_write import digest_of
+from runner.digest import sha256_file, sha256_json, sha256_tree
 from runner.errors import InputError, StateError
 from runner.model.order.bake import Bake
 from runner.model.product import PROVENANCE, Estimate, Product, Verified
 from runner.paths import source_root
 
-QUANTISERS: dict[str, Quantiser] = {
-    "native": quantise.quantise_linear,
-    "exllamav3": quantiser_exllamav3.quantise_linear,
-}
 _WEIGHTS_A_SECOND = 60_000
 """Of the native search on one core, at the bits that need longest."""
 _CODE = (
     "recipe/bake.py",
+    "recipe/bake_coding.py",
     "recipe/bake_layers.py",
     "recipe/bake_modules.py",
     "recipe/calibration.py",
+    "recipe/exllamav3_conversion.py",
     "recipe/merge.py",
     "kernels/cpu/quantise.cpp",
     "kernels/cpu/quantise_step.inc",
 )
 _ERROR_TOLERANCE = 0.01
 """Relative; errors are noted with six digits."""
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What a bake starts from, resolved from headers."""
-
-    recipe: Bake
-    base: Pack
-    weights: Mapping[str, Entry]
-    """Tensors of the source."""
-    targets: tuple[Target, ...]
-    plan: merge.Merge
-
-    def weight(self, target: Target) -> NDArray[np.floating]:
-        """The module's plain weight ``[in, out]``."""
-        whole = self.weights[target.weight].read()
-        rows = len(whole) // target.slices
-        return whole[target.slice * rows : (target.slice + 1) * rows].T
-
-    def size(self, target: Target) -> int:
-        """Number of weights."""
-        shape = self.weights[target.weight].shape
-        return shape[0] * shape[1] // target.slices
 
 
 def estimate(job: Job) -> Estimate:
@@ -116,15 +92,11 @@ def make(job: Job) -> Product:
 def _bake(job: Job, given: Inputs, identity: dict[str, Any]) -> None:
     marks = {header.file: payload.identity(header.file) for header in given.base.headers}
     folder = bake_layers.begin(job.work / "layers", identity, restart=False)
-    hessians = calibration.moments(job, given.recipe, {target.name for target in given.targets})
-    layers = _layers(folder, given)
-    coding = Coding(Codebook(given.recipe.codebook), given.recipe.seed, QUANTISERS[given.recipe.quantiser])
-    bake_layers.bake_layers(layers, coding, hessians, job.note)
-    entries = {entry.name: entry for layer in layers for entry in read_header(layer.file).entries}
-    coded = _planted(given.recipe, entries, job.work)
+    made = converted(job, given) if given.recipe.quantiser == CONVERSION else searched(job, given, folder)
+    coded = _planted(given.recipe, made.entries, job.work)
     building = whole_folder.fresh(whole_folder.partial(job.product))
     merge.merge(given.base, given.plan, coded, building)
-    modules = _modules(given, coded, bake_layers.errors_of(layers), hessians)
+    modules = _modules(given, coded, made)
     provenance = {"identity": identity, "dropped": sorted(given.plan.dropped), "modules": modules}
     pack_write.write_json(building / PROVENANCE, provenance)
     if changed := [file.name for file, mark in marks.items() if payload.identity(file) != mark]:
@@ -169,14 +141,6 @@ def _source(folder: Path) -> dict[str, Entry]:
     return {entry.name: entry for file in files for entry in read_header(file).entries}
 
 
-def _layers(folder: Path, given: Inputs) -> list[Layer]:
-    by_layer: dict[str, list[Module]] = {}
-    for target in given.targets:
-        module = Module(target.name, target.bits, partial(given.weight, target))
-        by_layer.setdefault(layer_of(target.name), []).append(module)
-    return [Layer(folder / f"{name}.safetensors", modules) for name, modules in by_layer.items()]
-
-
 def _identity(job: Job, given: Inputs, kept: Path | None) -> dict[str, Any]:
     """Everything the product's bytes follow from; ``kept`` as in :func:`recipe.payload.file_digests`."""
     root, wish = source_root(), given.recipe.calibration
@@ -192,11 +156,10 @@ def _identity(job: Job, given: Inputs, kept: Path | None) -> dict[str, Any]:
 
 
 def _entry_digest(entry: Entry) -> str:
-    data = np.fromfile(entry.file, np.uint8, entry.nbytes, offset=entry.start)
-    return sha256_json([entry.dtype, list(entry.shape), sha256_bytes(data.tobytes())])
+    return sha256_json([entry.dtype, list(entry.shape), digest_of(entry.file, entry.start, entry.nbytes)])
 
 
-def _planted(recipe: Bake, coded: dict[str, Entry], work: Path) -> dict[str, Entry]:
+def _planted(recipe: Bake, coded: Mapping[str, Entry], work: Path) -> Mapping[str, Entry]:
     """The coded tensors, with the order's deliberate error in them."""
     fault = recipe.planted_fault
     if fault is None:
@@ -205,19 +168,17 @@ def _planted(recipe: Bake, coded: dict[str, Entry], work: Path) -> dict[str, Ent
     wrong = (coded[name].read().astype(np.float64) * float(Decimal(fault.factor))).astype(np.float16)
     file = work / "planted.safetensors"
     pack_write.write_shard(file, {name: wrong})
-    return coded | {entry.name: entry for entry in read_header(file).entries}
+    return {**coded, **{entry.name: entry for entry in read_header(file).entries}}
 
 
-def _modules(
-    given: Inputs, coded: Mapping[str, Entry], errors: Mapping[str, dict[str, Any]], hessians: Hessians
-) -> dict[str, Any]:
+def _modules(given: Inputs, coded: Mapping[str, Entry], made: Coded) -> dict[str, Any]:
     """Where every module comes from, its bits, its errors and the digests of its tensors."""
     return {
-        target.name: errors[target.name]
+        target.name: made.errors[target.name]
         | {
             "weight": target.weight,
             "slice": f"{target.slice + 1} of {target.slices}",
-            "calibrated": target.name in hessians,
+            "calibrated": target.name in made.calibrated,
             "file": given.plan.homes[target.name],
             "tensors": {
                 name.rpartition(".")[2]: _entry_digest(entry)
@@ -235,9 +196,7 @@ def _other_errors(given: Inputs, pack: Pack, noted: Mapping[str, Any]) -> list[s
     for target in given.targets:
         if target.name not in pack.modules:
             continue
-        plain = given.weight(target).astype(np.float64)
-        error = linear.dequantise(coded_linear(pack, target.name)) - plain
-        now = float((error**2).sum() / max(float((plain**2).sum()), float(np.finfo(np.float64).tiny)))
+        now = relative_error(coded_linear(pack, target.name), given.weight(target))
         told = noted.get(target.name, {}).get("relative_error", -1.0)
         if abs(now - told) > _ERROR_TOLERANCE * max(now, told) + 1e-6:
             found.append(f"{target.name} differs from its weight by {now:.6f} of its square, the bake noted {told}")
@@ -277,4 +236,4 @@ def _digests(job: Job, provenance: dict[str, Any]) -> dict[str, str]:
     return pack_digests(job.product) | {"inputs": sha256_json(provenance["identity"])}
 
 
-__all__ = ["estimate", "make", "verify"]
+__all__ = ["QUANTISERS", "estimate", "make", "verify"]

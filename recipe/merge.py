@@ -19,7 +19,7 @@ from recipe.bake_modules import Target
 from recipe.configured import CONFIG
 from recipe.headers import Entry, read_header
 from recipe.pack import Pack
-from recipe.shard_write import Part, in_order, write
+from recipe.shard_write import Part, in_order, same, write
 from runner.errors import InputError
 
 
@@ -66,14 +66,14 @@ def merge(base: Pack, plan: Merge, coded: Mapping[str, Entry], folder: Path) -> 
     """
     incoming: dict[str, list[Part]] = {}
     for entry in coded.values():
-        incoming.setdefault(plan.homes[entry.name.rpartition(".")[0]], []).append(_part(entry))
+        incoming.setdefault(plan.homes[entry.name.rpartition(".")[0]], []).append(Part.of(entry))
     for header in base.headers:
         destination = folder / header.file.name
         gone = [entry for entry in header.entries if entry.name in plan.dropped]
         if not gone and header.file.name not in incoming:
             shutil.copyfile(header.file, destination)
             continue
-        kept = [_part(entry) for entry in header.entries if entry.name not in plan.dropped]
+        kept = [Part.of(entry) for entry in header.entries if entry.name not in plan.dropped]
         write(destination, in_order([*kept, *incoming.get(header.file.name, [])]), header.metadata)
     pack_write.copy_small_files(base.folder, folder)
     written = {header.file.name: read_header(folder / header.file.name).entries for header in base.headers}
@@ -106,26 +106,7 @@ def faults(base: Pack, product: Pack, plan: Merge, targets: Sequence[Target]) ->
         if module is None or module.bits != target.bits:
             found.append(f"{target.name} has {module.bits if module else 'no'} bits, the order says {target.bits}")
     kept = sorted((set(base.tensors) & set(product.tensors)) - set(plan.dropped))
-    found += [f"{name} is not the base's" for name in kept if not _same(base.tensors[name], product.tensors[name])]
+    found += [f"{name} is not the base's" for name in kept if not same(base.tensors[name], product.tensors[name])]
     if json.loads((product.folder / CONFIG).read_bytes()) != configuration(base, product.tensors.values()):
         found.append(f"{CONFIG} is not what the tensors say")
     return found
-
-
-def _same(one: Entry, other: Entry) -> bool:
-    if (one.dtype, one.shape) != (other.dtype, other.shape):
-        return False
-    with one.file.open("rb") as mine, other.file.open("rb") as theirs:
-        mine.seek(one.start)
-        theirs.seek(other.start)
-        left = one.nbytes
-        while left:
-            size = min(left, 1 << 22)
-            if mine.read(size) != theirs.read(size):
-                return False
-            left -= size
-    return True
-
-
-def _part(entry: Entry) -> Part:
-    return Part(entry.name, entry.dtype, entry.shape, entry.file, entry.start, entry.nbytes)

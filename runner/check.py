@@ -8,6 +8,7 @@ from decimal import Decimal
 from math import log
 from pathlib import Path
 
+from carve_kernels.registry import VARIANTS, Role
 from pydantic import ValidationError
 
 from runner.checks.citations import citations
@@ -16,7 +17,7 @@ from runner.checks.facts import facts
 from runner.checks.fault import Fault
 from runner.checks.floors import floors
 from runner.checks.judgement import judgement
-from runner.checks.traced import traced
+from runner.checks.needs import needs
 from runner.errors import InputError
 from runner.gates.registry import gate
 from runner.model.order import (
@@ -39,6 +40,10 @@ from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
 
 _MINIMUM_BLOCK_BOOTS = 2
+QUALITY = frozenset({"parity", "kld", "ppl-prefill", "ppl-decode"})
+"""Gates that see whether the candidate still computes the same."""
+SERVED = QUALITY - {"parity"} | {"needle", "sensitivity"}
+"""Gates that boot what a recipe made beside the standing configuration."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +186,10 @@ def _product(order: RecipeOrder) -> Iterator[Fault]:
         yield Fault(("recipe",), "the order does not say what is to be made")
     if "product" not in {request.name for request in order.gates}:
         yield Fault(("gates",), "gate product is missing: nothing would show what was made and that it was served")
+    if not SERVED.intersection(request.name for request in order.gates if request.planned is None):
+        yield Fault(
+            ("gates",), f"what is made would never be served: one of {', '.join(sorted(SERVED))} has to compare"
+        )
 
 
 def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
@@ -198,7 +207,7 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
             continue
         if request.name not in MAKERS:
             yield Fault((*path, "name"), f"no windows are planned for gate {request.name}")
-        yield from traced(path, order, request, manifest)
+        yield from needs(path, order, request, manifest)
         if isinstance(order, GateOrder) and request.name in NEEDS_CANDIDATE:
             yield Fault((*path, "name"), f"gate {request.name} needs a candidate, a gate order has none")
         if isinstance(order, RecipeOrder) and request.name in NEEDS_LIBRARY:
@@ -229,6 +238,19 @@ def _candidate(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
         yield Fault(("candidate", "strict"), message)
     if candidate.variant == candidate.incumbent:
         yield Fault(("candidate", "variant"), "the candidate is the incumbent")
+    brings = any(name.startswith("kernels/") for name in candidate.sources)
+    if manifest.adapter == "process" and candidate.variant not in VARIANTS and not brings:
+        message = f"nothing says what {candidate.variant} is built from: name its source below kernels"
+        yield Fault(("candidate", "sources"), message)
+    known = VARIANTS.get(candidate.incumbent)
+    if known and known.role not in (Role.INCUMBENT, Role.CANDIDATE):
+        message = f"{known.name} is wrong on purpose ({known.description}): whatever is compared with it looks good"
+        yield Fault(("candidate", "incumbent"), message)
+    if order.primary and not QUALITY.intersection(request.name for request in order.gates):
+        yield Fault(
+            ("gates",),
+            f"faster alone is worth nothing: one of {', '.join(sorted(QUALITY))} has to judge what comes out",
+        )
     if not 1 <= candidate.min_rows <= candidate.max_rows:
         yield Fault(("candidate", "max_rows"), f"no rows between {candidate.min_rows} and {candidate.max_rows}")
     # On a desk every launch is the runner's own, and its outputs and the library's count are compared with it.

@@ -11,6 +11,7 @@ import typer
 
 from runner.commands import canon, craft, decisions, evidence, execution, orders, views
 from runner.errors import CarveError, InputError, StateError
+from runner.visible import visible
 
 _CLICK_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
 """ClickException, wherever this version of Typer keeps its Click."""
@@ -72,7 +73,7 @@ def _say(error: CarveError, *, as_json: bool) -> None:
     if as_json:
         fields = ("what", "where", "expected", "found", "next_step")
         sys.stdout.write(json.dumps({"error": {name: getattr(error, name) for name in fields}}) + "\n")
-    sys.stderr.write(f"error: {error}\n")
+    sys.stderr.write(visible(f"error: {error}\n", keep="\n"))
 
 
 def main() -> None:

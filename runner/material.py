@@ -27,6 +27,16 @@ def needle_answer(draw: Draw, label: str, trial: str) -> str:
     return str(draw.integer(f"{label}/needle/{trial}", 10**DIGITS)).zfill(DIGITS)
 
 
+def score_answer(draw: Draw, label: str, item: str, choices: int) -> int:
+    """The place of an item's own continuation among its choices."""
+    return draw.integer(f"{label}/score/{item}", choices)
+
+
+def card_answer(draw: Draw, label: str, card: str, digits: int) -> str:
+    """The number on one image card."""
+    return str(draw.integer(f"{label}/card/{card}", 10**digits)).zfill(digits)
+
+
 def perturbed(draw: Draw, window: str, rank: int) -> dict[str, Any]:
     """Projection and factor of one rank's perturbation; the factor lies in 0.25 .. 0.75."""
     label = f"{window}/perturb/{rank}"
@@ -59,7 +69,7 @@ def _strangers(evidence: Evidence, window: PlannedWindow, draw: Draw) -> Iterato
     material: dict[str, Any] = evidence.material
     label = str(window.arguments.get("material", window.id))
     drawn = material.get(DRAWN, {})
-    if not drawn and material.keys() & {"texts", "needles", "prompts"}:
+    if not drawn and material.keys() & {"texts", "needles", "prompts", "items"}:
         yield "texts without the numbers of their documents"
     for language, part in drawn.items():
         documents = part["documents"]
@@ -68,6 +78,12 @@ def _strangers(evidence: Evidence, window: PlannedWindow, draw: Draw) -> Iterato
     for trial, needle in material.get("needles", {}).items():
         if needle["answer"] != needle_answer(draw, label, trial):
             yield f"needle {needle['answer']} in trial {trial}"
+    for name, item in material.get("items", {}).items():
+        if item["answer"] != score_answer(draw, label, name, len(item["choices"])):
+            yield f"place {item['answer']} in item {name}"
+    for name, card in material.get("cards", {}).items():
+        if card["answer"] != card_answer(draw, label, name, len(card["answer"])):
+            yield f"number {card['answer']} on card {name}"
     for call in evidence.calls:
         if call.method == "perturb":
             chosen = perturbed(draw, window.id, int(str(call.arguments["rank"])))
@@ -75,4 +91,4 @@ def _strangers(evidence: Evidence, window: PlannedWindow, draw: Draw) -> Iterato
                 yield f"perturbation {call.arguments}"
 
 
-__all__ = ["DRAWN", "PROJECTIONS", "check_material", "needle_answer", "perturbed"]
+__all__ = ["DRAWN", "PROJECTIONS", "card_answer", "check_material", "needle_answer", "perturbed", "score_answer"]

@@ -22,9 +22,10 @@ from runner.model.order import (
 )
 from runner.model.plan import Plan, PlannedGate, PlannedWindow
 from runner.model.seat import SeatManifest
-from runner.plan_layout import INCUMBENT_ONLY, NO_READBACK, Layout, boot_order
+from runner.plan_layout import INCUMBENT_ONLY, NO_READBACK, Layout, Made, boot_order
 from runner.plan_parameters import sealed_parameters
-from runner.plan_windows import MAKERS, ON_THE_DESK, Made
+from runner.plan_speculation import SPECULATION
+from runner.plan_windows import MAKERS, ON_THE_DESK
 from serve.instruments.registry import instrument, parse
 from serve.instruments.registry import source_digest as instrument_digest
 
@@ -68,7 +69,10 @@ def layout_of(order: RunnableOrder, manifest: SeatManifest) -> Layout:
     recipe = isinstance(order, RecipeOrder)
     claims = tuple(fact for fact in order.facts if fact.status == "standing")
     desk = any(gate.name in ON_THE_DESK and gate.planned is None for gate in order.gates)
-    return Layout(target_of(order), manifest, candidate, primary_of(order), watermarked, claims, desk, recipe)
+    speculation = next((one.windows[SPECULATION] for one in order.gates if SPECULATION in one.windows), None)
+    return Layout(
+        target_of(order), manifest, candidate, primary_of(order), watermarked, claims, desk, recipe, speculation
+    )
 
 
 def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, str], seed_commitment: str) -> Plan:

@@ -11,17 +11,35 @@ from runner.model.order import Candidate, Fact, GateRequest, Primary, Target
 from runner.model.plan import BootRole, Expectation, PlannedBoot, PlannedWindow
 from runner.model.seat import SeatManifest
 
-INCUMBENT_ONLY, CANDIDATE_ONLY, FORCING, ONE_ROW, TRACED, DESK = (
+INCUMBENT_ONLY, CANDIDATE_ONLY, FORCING, ONE_ROW, TRACED, SPECULATING, PLAIN, EAGER, DESK = (
     "incumbent-only",
     "candidate-only",
     "forcing",
     "one-row",
     "traced",
+    "speculating",
+    "plain",
+    "eager",
     "desk",
 )
+SPECULATING_PRODUCT = "speculating-product"
+"""A recipe's own pack with speculation."""
 SHARED = ("shared-a", "shared-b")
 KNOCK_OUTS = ("knock-out-decline", "knock-out-zero")
-BOOT_ORDER = (DESK, INCUMBENT_ONLY, *SHARED, CANDIDATE_ONLY, FORCING, ONE_ROW, TRACED, *KNOCK_OUTS)
+BOOT_ORDER = (
+    DESK,
+    INCUMBENT_ONLY,
+    *SHARED,
+    CANDIDATE_ONLY,
+    FORCING,
+    ONE_ROW,
+    PLAIN,
+    SPECULATING,
+    SPECULATING_PRODUCT,
+    EAGER,
+    TRACED,
+    *KNOCK_OUTS,
+)
 PAIR_BOOT = "pair-"
 """How the boots of ``pairing: boot`` begin: one for each block of each quad."""
 NO_READBACK = frozenset({DESK, KNOCK_OUTS[0]})
@@ -30,6 +48,8 @@ FORCING_ARGUMENTS: dict[str, JsonValue] = {"logits_processors": "serve.witness.f
 """Engine arguments that bring the logits processor which forces the next token."""
 ONE_ROW_ARGUMENTS: dict[str, JsonValue] = {"max_num_batched_tokens": 1, "max_num_seqs": 1}
 """Engine arguments with which every step holds one row, so that also a prompt is read row by row."""
+SPECULATIVE_CONFIG = "speculative_config"
+"""Engine argument: how drafts are made; null for no speculation."""
 WIDE = 65
 """Stands for every launch of more than 64 rows."""
 
@@ -65,10 +85,32 @@ class Layout:
     recipe: bool = False
     """Both arms run the incumbent's kernels; the candidate's is a boot of the recipe's product."""
 
+    speculation: JsonValue = None
+    """How the order's windows speculate, where the seat itself does not."""
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """Both arms, or the incumbent alone."""
+        return ("incumbent", "candidate") if self.compares else ("incumbent",)
+
+    @property
+    def speculates(self) -> bool:
+        """Some boot of the seat can speculate."""
+        return bool(self.speculation or self.manifest.arguments.get(SPECULATIVE_CONFIG))
+
+    @property
+    def unspeculating(self) -> str:
+        """A boot without speculation: one of the others, or where the seat speculates one of its own."""
+        return PLAIN if self.manifest.arguments.get(SPECULATIVE_CONFIG) else SHARED[1]
+
     @property
     def compares(self) -> bool:
         """There are two arms that differ."""
         return self.candidate is not None or self.recipe
+
+    def takes(self, rows: int) -> bool:
+        """Whether steps of so many rows enter the candidate; a recipe's product runs them all."""
+        return self.candidate is None or self.candidate.min_rows <= rows <= self.candidate.max_rows
 
     @property
     def incumbent(self) -> str:
@@ -108,6 +150,12 @@ class Layout:
             libraries = (*libraries, self.watermark) if self.watermarked else libraries
         elif name == TRACED:
             role = "traced"
+        elif name == EAGER:
+            role, arguments = "eager", {"enforce_eager": True}
+        elif name == PLAIN:
+            role, arguments = "plain", {SPECULATIVE_CONFIG: None}
+        elif name == SPECULATING:
+            role, arguments = "speculating", self._speculating
         elif name == ONE_ROW:
             role, libraries, strict, arguments = "one-row", (), 0, ONE_ROW_ARGUMENTS
         elif name == KNOCK_OUTS[0]:
@@ -122,21 +170,36 @@ class Layout:
         """The toy engine forces tokens in every boot."""
         return {} if self.manifest.adapter == "fake" else FORCING_ARGUMENTS
 
+    @property
+    def _speculating(self) -> dict[str, JsonValue]:
+        own = self.manifest.arguments.get(SPECULATIVE_CONFIG)
+        return {SPECULATIVE_CONFIG: own or self.speculation}
+
     def _recipe_boot(self, name: str) -> PlannedBoot:
         """One boot for each arm, and the desk, which reads the product."""
-        roles: dict[str, BootRole] = {INCUMBENT_ONLY: "incumbent-only", CANDIDATE_ONLY: "candidate-only", DESK: "desk"}
+        roles: dict[str, BootRole] = {
+            INCUMBENT_ONLY: "incumbent-only",
+            CANDIDATE_ONLY: "candidate-only",
+            DESK: "desk",
+            TRACED: "traced",
+            SPECULATING: "speculating",
+            SPECULATING_PRODUCT: "speculating",
+        }
+        arguments = self._speculating if roles[name] == "speculating" else self._forcing
         return PlannedBoot(
             id=name,
             role=roles[name],
             libraries=(),
             strict=0,
-            arguments={} if name == DESK else self._forcing,
-            product=name != INCUMBENT_ONLY,
+            arguments={} if name == DESK else arguments,
+            product=name not in (INCUMBENT_ONLY, SPECULATING),
             seconds=0 if name == DESK else self.manifest.boot_seconds,
         )
 
     def _boot_of(self, boot: str, arm: str) -> str:
         """Where a window opens: a recipe's arms cannot share a boot, so each has its own for all its windows."""
+        if self.recipe and boot == SPECULATING:
+            return SPECULATING_PRODUCT if arm == "candidate" else SPECULATING
         if self.recipe and boot in (*SHARED, FORCING):
             return CANDIDATE_ONLY if arm == "candidate" else INCUMBENT_ONLY
         return boot
@@ -214,8 +277,7 @@ def both_arms(
     arguments = arguments | {"material": name}
     windows = [layout.window(f"{name}-incumbent", boot, instrument, "incumbent", arguments, seconds=seconds)]
     if layout.compares:
-        candidate = layout.candidate
-        outside = candidate is not None and not candidate.min_rows <= rows <= candidate.max_rows
+        outside = not layout.takes(rows)
         arguments = arguments | {"reference_window": f"{name}-incumbent"}
         windows.append(
             layout.window(

@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from recipe.pack import read_pack
 from runner.check import check
 from runner.checks.judgement import planned_gates
 from runner.draw import commitment
@@ -17,12 +18,14 @@ from runner.model.order import RecipeOrder, RunnableOrder, WorkOrder, load_order
 from runner.model.order.text import line_of
 from runner.model.plan import PlannedWindow
 from runner.model.seat import SeatManifest
+from runner.paths import source_root
 from runner.plan import compile_plan, plan_digest, runnable, seconds_of, target_of
 from runner.plan_odds import odds
 from runner.plan_parameters import judgement_digest
 from runner.readiness import missing
 from runner.steps.make import estimate
 from runner.steps.seats import load_manifest
+from serve.prediction import RankPrediction, predict
 
 DRAFT_SEED = bytes(32)
 """A draft draws nothing: the run seals its own seed, so its digest is another."""
@@ -41,7 +44,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     plan = compile_plan(file, manifest, {}, commitment(DRAFT_SEED))
     chances = odds(plan, order, manifest)
     absent = missing(order, manifest)
-    work = _work(order, manifest)
+    work, launch, predicted = _work(order, manifest), launches(plan, order, manifest), _predicted(manifest)
     value = {
         "draft": True,
         "judgement": judgement_digest(order),
@@ -49,7 +52,8 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         "planned_gates": [request.model_dump(mode="json", exclude_none=True) for request in planned_gates(order)],
         "plan": plan.model_dump(mode="json"),
         "make": work,
-        "launch": launches(plan, order, manifest),
+        "launch": launch,
+        "prediction": [rank.model_dump(mode="json") for rank in predicted],
         "digest": plan_digest(plan),
         "seconds": seconds_of(plan),
         "odds": [asdict(one) for one in chances],
@@ -63,6 +67,11 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         "",
         *[f"{'make ' + name:<26} {count}" for name, count in work.items()],
     ]
+    lines += [
+        f"rank {one.rank:<21} {one.weights_bytes} bytes of weights, "
+        f"{one.scratch_bytes} of scratch, {one.kv_tokens} KV tokens"
+        for one in predicted
+    ]
     for boot in plan.boots:
         loaded = ", ".join(boot.libraries) or "no candidate library"
         lines.append(f"{boot.id:<26} {boot.seconds:>4} s  strict {boot.strict}  {loaded}")
@@ -74,7 +83,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     ]
     lines.append(f"a good candidate fails for no reason in {value['false_fail_together']:.2%} of runs")
     lines += _planned_lines(order) + _kill_lines(order)
-    lines += [line for boot, words in value["launch"].items() for line in ("", f"{boot}:", f"  {shlex.join(words)}")]
+    lines += [line for boot, words in launch.items() for line in ("", f"{boot}:", f"  {shlex.join(words)}")]
     if absent:
         lines += ["", "execute would refuse this order now:", *(f"  {line}" for line in absent)]
     return value, "\n".join(lines)
@@ -89,6 +98,14 @@ def _work(order: RunnableOrder, manifest: SeatManifest) -> dict[str, str]:
     except InputError as error:
         return {"cannot be counted yet": f"{error.what}: {error.where}"}
     return {"seconds": str(expected.seconds), **expected.counts}
+
+
+def _predicted(manifest: SeatManifest) -> tuple[RankPrediction, ...]:
+    """What each rank will hold; nothing where the pack is not here or no rule covers model and memory budget."""
+    try:
+        return predict(read_pack(source_root() / manifest.pack), manifest.arguments)
+    except InputError:
+        return ()
 
 
 def _planned_lines(order: WorkOrder) -> list[str]:

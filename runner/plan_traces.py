@@ -21,17 +21,13 @@ def has_profiler(manifest: SeatManifest) -> bool:
 
 def launches(layout: Layout, request: GateRequest) -> Made:
     """One window for each arm."""
-    return Made(tuple(_window(layout, request, "launches", arm, "") for arm in _arms(layout)))
+    return Made(tuple(_window(layout, request, "launches", arm, "") for arm in layout.arms))
 
 
 def rank_skew(layout: Layout, request: GateRequest) -> Made:
     """Several runs of each arm, arm after arm and run after run."""
     runs = range(1, amount(request, "runs", 3) + 1)
-    return Made(tuple(_window(layout, request, "rank-skew", arm, f"-{run}") for run in runs for arm in _arms(layout)))
-
-
-def _arms(layout: Layout) -> tuple[str, ...]:
-    return ("incumbent", "candidate") if layout.compares else ("incumbent",)
+    return Made(tuple(_window(layout, request, "rank-skew", arm, f"-{run}") for run in runs for arm in layout.arms))
 
 
 def _window(layout: Layout, request: GateRequest, gate: str, arm: str, suffix: str) -> PlannedWindow:

@@ -8,9 +8,11 @@ from pydantic import JsonValue
 
 from runner.model.order import GateRequest
 from runner.model.plan import Expectation, PlannedWindow
+from runner.plan_answers import memory, sanity, score, ttft, vision
 from runner.plan_layout import (
     CANDIDATE_ONLY,
     DESK,
+    EAGER,
     FORCING,
     INCUMBENT_ONLY,
     KNOCK_OUTS,
@@ -23,7 +25,8 @@ from runner.plan_layout import (
     amount,
     both_arms,
 )
-from runner.plan_traces import launches, rank_skew
+from runner.plan_speculation import acceptance, greedy_band
+from runner.plan_traces import ON_TRACES, launches, rank_skew
 
 QUAD = 4
 """Blocks of one pair."""
@@ -56,6 +59,24 @@ def _speed(layout: Layout, request: GateRequest) -> Made:
             arguments = common | {"material": "speed-q1"}
             name = f"alone-b{block + 1}"
             windows.append(layout.window(name, INCUMBENT_ONLY, "speed@1", "incumbent", arguments, seconds=seconds))
+    return Made(tuple(windows))
+
+
+def _eager_gap(layout: Layout, request: GateRequest) -> Made:
+    """The same blocks of both arms with graphs and without, each in one boot, the arms by turns first."""
+    common: dict[str, JsonValue] = {
+        "streams": 1,
+        "languages": request.windows.get("languages", ["en"]),
+        "tokens": amount(request, "tokens", 128),
+        "prompt_tokens": amount(request, "prompt_tokens", 64),
+    }
+    seconds, windows = amount(request, "block_seconds", 3), []
+    for engine, boot in (("graphs", SHARED[1]), ("eager", EAGER)):
+        for number in range(1, amount(request, "rounds", 3) + 1):
+            arguments = common | {"engine": engine, "round": number, "material": f"eager-gap-{number}"}
+            for arm in layout.arms if number % 2 else layout.arms[::-1]:
+                name = f"eager-gap-{engine}-{number}-{arm}"
+                windows.append(layout.window(name, boot, "speed@1", arm, arguments, seconds=seconds))
     return Made(tuple(windows))
 
 
@@ -257,8 +278,16 @@ MAKERS: dict[str, Maker] = {
     "needle": _needle,
     "kv-window": _kv_window,
     "finish": _finish,
+    "memory": memory,
+    "ttft": ttft,
+    "sanity": sanity,
+    "score": score,
+    "vision": vision,
+    "acceptance": acceptance,
+    "greedy-band": greedy_band,
     "launches": launches,
     "rank-skew": rank_skew,
+    "eager-gap": _eager_gap,
     "watermark": _watermark,
     "perturbation": _perturbation,
     "knock-out": _knock_out,
@@ -268,13 +297,13 @@ MAKERS: dict[str, Maker] = {
 
 ON_A_GPU = frozenset({"kernel-speed", "pressure", "sanitizer"})
 """Gates about a kernel alone on a GPU desk."""
-NEEDS_LIBRARY = frozenset({"engaged", "parity", "watermark", "knock-out", "speed"}) | ON_A_GPU
-"""Gates about a native candidate, which a recipe's product is not; ``speed`` pairs variants inside a boot."""
+NEEDS_LIBRARY = frozenset({"engaged", "parity", "watermark", "knock-out", "speed", "eager-gap", *ON_TRACES}) | ON_A_GPU
+"""Gates about a native candidate, which a recipe's product is not; ``speed`` and traces need both arms in a boot."""
 
 NEEDS_PRODUCT = frozenset({"product", "sensitivity"})
 """Gates about what a recipe made."""
 
-NEEDS_CANDIDATE = (NEEDS_LIBRARY - {"speed"}) | NEEDS_PRODUCT | {"kld", "perturbation"}
+NEEDS_CANDIDATE = (NEEDS_LIBRARY - {"speed", *ON_TRACES}) | NEEDS_PRODUCT | {"kld", "perturbation"}
 """Gates that say nothing where there is no candidate."""
 
 ON_THE_DESK = frozenset({"parity", "kernel-speed", "pressure", "sanitizer"})

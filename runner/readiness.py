@@ -9,9 +9,8 @@ from runner import ledger
 from runner.attest.trust import load_trust
 from runner.checks.citations import find_order
 from runner.checks.judgement import planned_gates
-from runner.craft.candidate import files_of
 from runner.errors import SeatError, StateError
-from runner.model.order import WorkOrder, load_order
+from runner.model.order import WorkOrder, files_of, load_order
 from runner.model.report import ReportPredicate
 from runner.model.scalars import UNKNOWN
 from runner.model.seat import Container, SeatManifest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -12,9 +13,12 @@ from pydantic import JsonValue
 from runner import ledger
 from runner.attest.trust import load_trust
 from runner.clock import now
+from runner.errors import InputError
 from runner.model.adoption import Observation
 from runner.model.boot import BootRecord
+from runner.model.configuration import pairs
 from runner.model.plan import PlannedBoot
+from runner.model.sample import FieldPair
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
 from runner.seat_lock import occupied
@@ -22,7 +26,8 @@ from runner.steps.build import build_libraries, engine_subjects, pack_subjects, 
 from runner.steps.seal import runner_key
 from runner.steps.seats import load_manifest, seat_of
 from serve.adapters.docker_readback import canonical, with_unasked
-from serve.seat import Boot, BootRequest
+from serve.adapters.docker_standing import standing as container_now
+from serve.seat import STANDING, Boot, BootRequest
 
 
 @contextmanager
@@ -36,32 +41,34 @@ def standing(name: str, *, sandboxed: bool = False) -> Iterator[Boot]:
 
 
 @contextmanager
-def brought_up(manifest: SeatManifest, run: str = "standing", *, sandboxed: bool = False) -> Iterator[Boot]:
+def brought_up(manifest: SeatManifest, run: str = STANDING, *, sandboxed: bool = False) -> Iterator[Boot]:
     """The incumbent as it stands in production, until the block ends; for ``run`` where it is one's part.
 
     Raises InputError, SeatError.
     """
-    strict = manifest.container.strict.production if manifest.container else 1
-    known = {"id": "standing", "role": "incumbent-only", "libraries": (), "strict": strict}
-    planned = PlannedBoot.model_validate(known | {"seconds": manifest.boot_seconds})
     with tempfile.TemporaryDirectory(prefix="carve-standing-") as folder:
-        boot = seat_of(manifest, planned).boot(
-            BootRequest(
-                planned=planned,
-                manifest=manifest,
-                pack=source_root() / manifest.pack,
-                libraries=build_libraries(("incumbent",), manifest.adapter),
-                variant="incumbent",
-                allowed_declines=(),
-                folder=Path(folder),
-                sandboxed=sandboxed,
-                run=run,
-            )
-        )
+        libraries = build_libraries(("incumbent",), manifest.adapter)
+        request = replace(canonical_boot(manifest, Path(folder)), libraries=libraries, sandboxed=sandboxed, run=run)
+        boot = seat_of(manifest, request.planned).boot(request)
         try:
             yield boot
         finally:
             boot.stop()
+
+
+def canonical_boot(manifest: SeatManifest, folder: Path) -> BootRequest:
+    """The incumbent as it stands in production, without its libraries."""
+    strict = manifest.container.strict.production if manifest.container else 1
+    known = {"id": "standing", "role": "incumbent-only", "libraries": (), "strict": strict}
+    return BootRequest(
+        planned=PlannedBoot.model_validate(known | {"seconds": manifest.boot_seconds}),
+        manifest=manifest,
+        pack=source_root() / manifest.pack,
+        libraries={},
+        variant="incumbent",
+        allowed_declines=(),
+        folder=folder,
+    )
 
 
 def standing_state(manifest: SeatManifest, boot: Boot) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
@@ -69,9 +76,24 @@ def standing_state(manifest: SeatManifest, boot: Boot) -> tuple[dict[str, JsonVa
     assert manifest.container is not None, "a docker seat describes its container"
     record = boot.record
     counted = canonical(manifest.container.canonical, boot.logs(), record.kv_tokens)
-    asked, answer = record.requested | counted[0], record.resolved | counted[1]
-    asked = with_unasked(asked, answer)
-    return asked, {name: answer[name] for name in asked if name in answer}
+    answer = record.resolved | counted[1]
+    return with_unasked(record.requested | counted[0], answer), answer
+
+
+def differences_now(name: str) -> tuple[str, int, tuple[FieldPair, ...]]:
+    """(container, fields compared, those that differ) of what stands on a docker seat; nothing is started.
+
+    Raises InputError for a seat of another kind, SeatError where nothing stands.
+    """
+    manifest = load_manifest(name)
+    if manifest.container is None:
+        where = f"{name} ({manifest.adapter})"
+        raise InputError(
+            "nothing stands on this seat without a runner", where=where, next_step=f"`runner seat readback {name}`"
+        )
+    container, asked, answer = container_now(canonical_boot(manifest, Path()))
+    compared = pairs(asked, answer)
+    return container, len(compared), tuple(one for one in compared if one.requested != one.resolved)
 
 
 def observe(workspace: Path, name: str, boot: BootRecord) -> Path:

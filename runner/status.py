@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from runner import ledger
 from runner.attest.trust import load_trust
 from runner.check import check_file
+from runner.craft.attempt import CLONE
 from runner.craft.bench import Bench
+from runner.craft.crew import craftsperson
 from runner.craft.dispatch import settled
 from runner.errors import InputError
 from runner.items import FILE, open_items
 from runner.listing import Listed, list_reports
 from runner.model.base import Record
-from runner.model.order import KernelOrder, OrderFile, SurveyOrder, WorkOrder, load_order
+from runner.model.order import OrderFile, SurveyOrder, WorkOrder, files_of, load_order
 from runner.model.report import ReportPredicate
 from runner.paths import command
 from runner.readiness import missing
@@ -95,6 +98,10 @@ def _stage(
             f"attempt {len(bench.attempts()) + 1} by {lease.craftsperson if lease else '?'}",
             "runner watch",
         )
+    if person := _person_at_work(workspace, bench):
+        number = len(bench.attempts()) + 1
+        again = command("dispatch", shown, "--to", person, "--hand-in", "--execute")
+        return "at work", f"attempt {number} by {person}, in {bench.attempt_folder(number) / CLONE}", again
     for run in reversed(mine):
         if run.order_digest == file.digest and not run.reported:
             if run.at_work:
@@ -117,12 +124,23 @@ def _stage(
         return "draft", str(faults[0]).replace(str(path), str(shown)), command("check", shown)
     if lacking := _lacking(file.order):
         return "draft", lacking[0], command("plan", shown)
-    dispatched = isinstance(file.order, KernelOrder) and file.order.candidate.files_allowed
+    dispatched = files_of(file.order)
     return (
         "ready",
         "",
         command("dispatch", shown, "--to", "NAME", "--execute") if dispatched else command("execute", shown),
     )
+
+
+def _person_at_work(workspace: Path, bench: Bench) -> str:
+    """Who has a clone that is not handed in yet; empty for nobody."""
+    lease = bench.lease()
+    if lease is None or not (bench.attempt_folder(len(bench.attempts()) + 1) / CLONE).is_dir():
+        return ""
+    with suppress(InputError):  # no crew any more, or not this one
+        if craftsperson(workspace, lease.craftsperson).kind == "person":
+            return lease.craftsperson
+    return ""
 
 
 def _lacking(order: WorkOrder) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from runner.steps.preflight import preflight
 from runner.steps.record import record
 from runner.steps.reduce import reduce
 from runner.steps.report import report
-from runner.steps.restore import restore
 from runner.steps.seal import seal
 from runner.steps.self_test import self_test
 from runner.steps.state import Run
@@ -29,7 +28,6 @@ STEPS: tuple[Step, ...] = (
     self_test,
     travel,
     measure,
-    restore,
     reduce,
     judge,
     record,

@@ -39,52 +39,88 @@ ScratchFormula = Callable[[int, int, int, int, int], int]
 """A kernel's own: bytes for (rows, hidden, intermediate, top-k, experts) of one rank."""
 
 
+class Device(Record):
+    """One device, and what it holds besides weights, scratch and KV: measured once on the seat at these arguments."""
+
+    total_bytes: int
+    activation_bytes: int
+    graph_bytes: int
+    other_bytes: int
+    """Context, collectives, the allocator's rounding."""
+
+
 class RankPrediction(Record):
     """One rank's bytes and tokens as they will be read back."""
 
     rank: int
     weights_bytes: int
     scratch_bytes: int
+    graph_bytes: int
     kv_bytes_per_token: int
     kv_tokens: int
 
 
 def predict(
-    pack: Pack, arguments: Mapping[str, JsonValue], scratch: ScratchFormula | None = None
+    pack: Pack,
+    arguments: Mapping[str, JsonValue],
+    scratch: ScratchFormula | None = None,
+    device: Device | None = None,
 ) -> tuple[RankPrediction, ...]:
     """Every rank's prediction under these engine arguments; ``scratch`` of the variant, none on a processor.
 
-    Raises InputError for a model, type or memory budget that no rule covers.
+    KV gets ``kv_cache_memory_bytes`` where the arguments name them, else what is left of ``device``. Raises InputError
+    for a model, type or memory budget that no rule covers.
     """
     config = json.loads((pack.folder / "config.json").read_bytes())
     ranks, rows = _whole(arguments, "tensor_parallel_size"), _whole(arguments, "max_num_batched_tokens")
-    dtype = str(arguments.get("dtype") or config["dtype"])
-    weights = sum(_bytes(entry, ranks, _size(dtype), config) for entry in _served(pack, config))
+    dtype = str(arguments.get("dtype") or config.get("dtype"))
     token = kv_bytes_per_token(config, ranks, str(arguments.get("kv_cache_dtype", "auto")), dtype)
+    weights = sum(_bytes(entry, ranks, _size(dtype), config) for entry in _served(pack, config))
+    held = scratch(rows, *_routed(config, ranks)) if scratch else 0
     block = _whole(arguments, "block_size")
-    tokens = _whole(arguments, "kv_cache_memory_bytes") // (token * block) * block
-    shape = (config["hidden_size"], config["moe_intermediate_size"] // ranks, config["num_experts_per_tok"])
-    held = scratch(rows, *shape, config["n_routed_experts"]) if scratch else 0
-    return tuple(
-        RankPrediction(rank=rank, weights_bytes=weights, scratch_bytes=held, kv_bytes_per_token=token, kv_tokens=tokens)
-        for rank in range(ranks)
+    if device is None or arguments.get("kv_cache_memory_bytes") is not None:
+        budget = _whole(arguments, "kv_cache_memory_bytes")
+    else:
+        others = {"activations": device.activation_bytes, "graphs": device.graph_bytes, "other": device.other_bytes}
+        held_by_name = {"weights": weights, "scratch": held, **others}
+        budget = kv_budget(device.total_bytes, arguments.get("gpu_memory_utilization"), held_by_name)
+    one = RankPrediction(
+        rank=0,
+        weights_bytes=weights,
+        scratch_bytes=held,
+        graph_bytes=device.graph_bytes if device else 0,
+        kv_bytes_per_token=token,
+        kv_tokens=budget // (token * block) * block,
     )
+    return tuple(one.model_copy(update={"rank": rank}) for rank in range(ranks))
+
+
+def _routed(config: Mapping[str, Any], ranks: int) -> tuple[int, int, int, int]:
+    """Hidden, intermediate, top-k and experts of one rank's routed layers. Raises InputError for a dense model."""
+    names = ("hidden_size", "moe_intermediate_size", "num_experts_per_tok", "n_routed_experts")
+    if absent := [name for name in names if name not in config]:
+        raise InputError("no rule for the routed experts' scratch", where="config.json", found=f"no {absent[0]}")
+    hidden, intermediate, topk, experts = (int(config[name]) for name in names)
+    return hidden, intermediate // ranks, topk, experts
 
 
 def kv_bytes_per_token(config: Mapping[str, Any], ranks: int, kv_dtype: str, dtype: str) -> int:
     """Bytes of one token's keys and values on one rank. Raises InputError for attention that keeps something else."""
-    if "kv_lora_rank" in config or "num_key_value_heads" not in config or "head_dim" not in config:
+    if "kv_lora_rank" in config or not {"num_hidden_layers", "num_key_value_heads", "head_dim"} <= config.keys():
         raise InputError("no rule for this model's KV cache", where="config.json", found=str(config.get("model_type")))
     heads = max(1, config["num_key_value_heads"] // ranks)
     size = _size(dtype if kv_dtype == "auto" else kv_dtype)
     return int(2 * config["num_hidden_layers"] * heads * config["head_dim"] * size)
 
 
-def kv_budget(device_bytes: int, utilisation: str, held: Mapping[str, int]) -> int:
-    """Bytes left for KV on a device of which ``utilisation`` may be used, after everything that is ``held``, by name.
+def kv_budget(device_bytes: int, utilisation: JsonValue, held: Mapping[str, int]) -> int:
+    """Bytes left for KV on a device of which ``utilisation`` (decimal text) may be used, after all that is ``held``.
 
-    Raises InputError where nothing is left, with what takes how much.
+    Raises InputError for no such number, and where nothing is left with what takes how much.
     """
+    if not isinstance(utilisation, str):
+        where = "gpu_memory_utilization"
+        raise InputError("the prediction needs this engine argument", where=where, found=str(utilisation))
     budget = int(device_bytes * Decimal(utilisation)) - sum(held.values())
     if budget <= 0:
         took = ", ".join(f"{name} {size}" for name, size in held.items())
@@ -138,4 +174,4 @@ def _whole(arguments: Mapping[str, JsonValue], name: str) -> int:
     return value
 
 
-__all__ = ["RankPrediction", "ScratchFormula", "kv_budget", "kv_bytes_per_token", "predict"]
+__all__ = ["Device", "RankPrediction", "ScratchFormula", "kv_budget", "kv_bytes_per_token", "predict"]

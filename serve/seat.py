@@ -11,6 +11,9 @@ from runner.model.evidence import RankCounters
 from runner.model.plan import PlannedBoot
 from runner.model.seat import SeatManifest
 
+STANDING = "standing"
+"""Stands for the run of a boot that belongs to none."""
+
 
 @dataclass(frozen=True)
 class BootRequest:
@@ -30,7 +33,7 @@ class BootRequest:
     """Private folder of this boot (logs, temporary files, caches kept elsewhere); removed parts are the adapter's."""
     sandboxed: bool = True
     """Whether the engine is kept away from the rest of the machine, where that can be had."""
-    run: str = "standing"
+    run: str = STANDING
     """Name of the run, which a container bears; a boot outside a run is a standing one."""
     tree: Path | None = None
     """Packages of a patch order's product, which stand before the installed ones on the engine's import path."""

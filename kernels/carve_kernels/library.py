@@ -5,41 +5,33 @@ from __future__ import annotations
 import ctypes
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from carve_kernels.abi import (
+    CALL_HEAD,
+    DECLINES,
+    MAX_LAYERS,
+    TENSORS,
+    CLayerCounters,
+    LayerCount,
+    counted,
+    open_library,
+)
 from carve_kernels.parallel import Parallel
 from runner.errors import InputError, SeatError
 
 ABI_VERSION = 1
-MAX_LAYERS = 256
-ROW_BINS = 66
-
-DECLINES = (
-    "",
-    "rows-above-limit",
-    "rows-below-limit",
-    "shape",
-    "bits",
-    "codebook",
-    "not-ready",
-    "processor",
-    "other",
-)
-"""The typed decline reason of each ``carve_status``; the empty text is success."""
 
 
 class CMatrix(ctypes.Structure):
     """``carve_matrix``."""
 
     _fields_ = (
-        ("trellis", ctypes.c_void_p),
-        ("suh", ctypes.c_void_p),
-        ("svh", ctypes.c_void_p),
+        *TENSORS,
         ("in_features", ctypes.c_int32),
         ("out_features", ctypes.c_int32),
         ("bits", ctypes.c_int32),
@@ -57,14 +49,7 @@ class MoeCall(ctypes.Structure):
     """``carve_moe_call``."""
 
     _fields_ = (
-        ("abi_version", ctypes.c_int32),
-        ("layer", ctypes.c_int32),
-        ("rows", ctypes.c_int32),
-        ("hidden", ctypes.c_int32),
-        ("intermediate", ctypes.c_int32),
-        ("topk", ctypes.c_int32),
-        ("experts", ctypes.c_int32),
-        ("limit", ctypes.c_float),
+        *CALL_HEAD,
         ("x", ctypes.c_void_p),
         ("ids", ctypes.c_void_p),
         ("weights", ctypes.c_void_p),
@@ -84,12 +69,6 @@ class LinearCall(ctypes.Structure):
         ("out", ctypes.c_void_p),
         ("parallel", ctypes.POINTER(Parallel)),
     )
-
-
-class CLayerCounters(ctypes.Structure):
-    """``carve_layer_counters``."""
-
-    _fields_ = (("launches", ctypes.c_uint64), ("rows", ctypes.c_uint64 * ROW_BINS), ("declines", ctypes.c_uint64))
 
 
 class _Book(Protocol):
@@ -152,31 +131,13 @@ class Table:
         return len(self.rows)
 
 
-@dataclass(frozen=True)
-class LayerCount:
-    """One layer's own count by the library."""
-
-    layer: int
-    launches: int
-    rows: tuple[tuple[int, int], ...]
-    """(rows, launches) pairs, sorted; 65 stands for more than 64 rows."""
-    declines: int
-
-
 class Library:
     """A loaded variant library. SeatError where the file is not one of this ABI."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self._handle = ctypes.CDLL(str(path))
-            self._forward, self._counters, describe = (
-                self._handle.carve_moe_forward,
-                self._handle.carve_counters,
-                self._handle.carve_describe,
-            )
-        except (OSError, AttributeError) as error:
-            raise SeatError("not a kernel library", where=str(path), found=str(error)) from error
+        names = ("carve_moe_forward", "carve_counters", "carve_describe")
+        self._handle, (self._forward, self._counters, describe) = open_library(path, "kernel library", names)
         self._forward.argtypes = [ctypes.POINTER(MoeCall)]
         self._counters.restype = ctypes.POINTER(CLayerCounters)
         describe.restype = ctypes.c_char_p
@@ -240,14 +201,7 @@ class Library:
 
     def counts(self) -> tuple[LayerCount, ...]:
         """Every layer that was called since the library was loaded."""
-        table = self._counters()
-        counted = []
-        for layer in range(MAX_LAYERS):
-            entry = table[layer]
-            if entry.launches or entry.declines:
-                rows = tuple((size, number) for size, number in enumerate(entry.rows) if number)
-                counted.append(LayerCount(layer, entry.launches, rows, entry.declines))
-        return tuple(counted)
+        return counted(self._counters()[:MAX_LAYERS])
 
 
 def _expect(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]) -> None:

@@ -6,11 +6,11 @@
 // into shared memory, items ahead. Blocks hand on their partial sums, and the activations made of them, by stores into
 // each other's shared memory that barriers there count. No cluster waits for another; whoever ends last adds up.
 //
-//   turn j   inputs of item j     gate, up of item j       down of item j - 1    results of item j - 1
-//            ░ x·suh, H, half     ████████████ push sums   ██████ ┐              ▒ H, svh
-//            ▒ activations of item j - 1 (of a few warps), pushed ┘
+//   turn j       inputs of item j    gate, up of item j       down of item j - 1   results of item j - 1
+//   16 warps     ░ x·suh, H, half    ████████████ push sums   ███████              ▒ H, svh
+//   one warp         ▒ activations of item j - 1, pushed ─────┘
 //
-// What a turn waits for was pushed before a whole decode: the wait is empty once the first item is through.
+// What down waits for is made while gate and up of the next item are decoded: only a cluster's last item waits for it.
 #pragma once
 #include "down.cuh"
 
@@ -20,7 +20,9 @@
 
 namespace carve {
 
-constexpr int cluster_size = CARVE_CLUSTER, cluster_warps = 16, cluster_threads = cluster_warps * 32;
+constexpr int cluster_size = CARVE_CLUSTER;
+constexpr int decoders = 16, decoding_threads = decoders * 32;  // warps that decode; one more makes activations
+constexpr int cluster_warps = decoders + 1, cluster_threads = cluster_warps * 32;
 constexpr int item_rows = 8, scale_slots = 4, most_slots = 4;
 
 struct Item {
@@ -29,9 +31,10 @@ struct Item {
 };
 
 struct ClusterShared {
-  alignas(8) uint64_t gate_up[most_slots];  // barriers: bytes of the trellis
+  alignas(8) uint64_t gate_up[most_slots][2];  // barriers: bytes of the trellis, of the first and second half of the inputs
   uint64_t down[most_slots];
   uint64_t partial[2], activation[2];  // bytes from other blocks, of even and odd items
+  uint64_t scaled[scale_slots];        // no bytes: the scales of an item are there
   Item items[max_ranks];               // of this cluster
   int16_t ids[max_ranks];              // of every slot; -1: not on this rank
   uint8_t first_slot[max_ranks];       // of the row with the same id
@@ -98,7 +101,7 @@ __device__ __forceinline__ void plan_items(const ClusterProblem& call, ClusterSh
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, row = thread / problem.topk;
   const bool valid = id >= 0 && id < problem.experts;
   for (int i = thread; i < CARVE_CUDA_MAX_EXPERTS; i += cluster_threads) work.first[i] = ~0u, work.rows[i] = 0;
-  shared.ids[thread] = valid ? id : -1;
+  if (thread < max_ranks) shared.ids[thread] = valid ? id : -1;
   __syncthreads();
   if (valid) {
     atomicMin(&work.first[id], static_cast<uint32_t>(thread));
@@ -162,15 +165,15 @@ struct ClusterBlock {
 
   // The block's share of an item's gate and up: inputs / 16 rows of tiles each. By one warp.
   __device__ __forceinline__ void fetch_gate_up(int item) const {
-    const int slot = item % at.gate_up_slots, rows = at.inputs / 16;
-    const uint32_t bytes = at.gate_row - 32, done = barrier(shared.gate_up[slot]), to = base + at.gate_up_at + slot * at.gate_up_bytes;
-    if (lane == 0) barrier_expect(done, 2 * rows * bytes);
+    const int slot = item % at.gate_up_slots, rows = at.inputs / 16, half = rows / 2;
+    const uint32_t bytes = at.gate_row - 32, to = base + at.gate_up_at + slot * at.gate_up_bytes;
+    if (lane < 2) barrier_expect(barrier(shared.gate_up[slot][lane]), rows * bytes);
     __syncwarp();
     for (int number = lane; number < 2 * rows; number += 32) {
-      const int matrix = number / rows, row = number % rows;
+      const int part = number / rows, matrix = number / half % 2, row = part * half + number % half;
       const uint16_t* trellis = entry_of(matrix ? problem.matrices[1].trellis : problem.matrices[0].trellis, shared.items[item].expert);
       const uint8_t* from = reinterpret_cast<const uint8_t*>(trellis) + uint64_t(rank * rows + row) * bytes;
-      copy_bulk(to + number * at.gate_row, from, bytes, done);
+      copy_bulk(to + (matrix * rows + row) * at.gate_row, from, bytes, barrier(shared.gate_up[slot][part]));
     }
   }
 
@@ -186,13 +189,13 @@ struct ClusterBlock {
   }
 
   // The scales of an item: suh of gate and up for the block's inputs, svh of gate and up, suh of down, svh of down for its
-  // columns. By all threads, four halves at a time; commits one group.
+  // columns. By the decoders, four halves at a time; commits one group.
   __device__ __forceinline__ void fetch_scales(int item) const {
     if (item < shared.count) {
       const int expert = shared.items[item].expert, inputs = at.inputs / 4, inner = problem.intermediate / 4;
       const int total = 2 * inputs + 3 * inner + at.columns / 4;
       const uint32_t to = base + at.scales_at + item % scale_slots * at.scale_bytes;
-      for (int number = threadIdx.x; number < total; number += cluster_threads) {
+      for (int number = threadIdx.x; number < total; number += decoding_threads) {
         int piece = number;
         Table table = problem.matrices[0].suh;
         int first = rank * inputs;
@@ -215,7 +218,7 @@ struct ClusterBlock {
     const uint32_t rows = shared.items[item].rows;
     const int count = __popc(rows), tasks = count * 2 * (at.inputs / 128);
     const uint16_t* scale = scales(item);
-    for (int task = warp; task < tasks; task += cluster_warps) {
+    for (int task = warp; task < tasks; task += decoders) {
       const int row = nth_row(rows, task % count), matrix = task / count % 2, block = task / count / 2, place = block * 128 + lane * 4;
       const float4 a = floats(*reinterpret_cast<const uint2*>(memory + at.x_at + (row * at.inputs + place) * 2));
       const float4 b = floats(*reinterpret_cast<const uint2*>(scale + matrix * at.inputs + place));
@@ -228,18 +231,21 @@ struct ClusterBlock {
   // Partial sums of 256 gate or up columns at a time, two columns of tiles a warp; row and slice have an owner.
   __device__ __forceinline__ void gate_up(int item) const {
     const int slot = item % at.gate_up_slots, count = __popc(shared.items[item].rows), matrix = warp / 8;
-    const int group = lane / 4, t = lane % 4, quads = at.inputs / 64;
+    const int group = lane / 4, t = lane % 4, half = at.inputs / 128;  // quads
     const uint32_t fragment = base + at.fragments_at + (matrix * count + min(group, count - 1)) * fragment_bytes + t * 16;
     const uint32_t tiles_at = base + at.gate_up_at + slot * at.gate_up_bytes + (matrix * (at.inputs / 16) + t) * at.gate_row;
-    barrier_wait(barrier(shared.gate_up[slot]), item / at.gate_up_slots & 1);
     for (int column = warp % 8 * 2; column < slices * 8; column += 16) {
       float sums[2][1][4] = {};
+#pragma unroll 1
+      for (int part = 0; part < 2; part++) {
+        barrier_wait(barrier(shared.gate_up[slot][part]), item / at.gate_up_slots & 1);
 #pragma unroll 2
-      for (int quad = 0; quad < quads; quad++) {
-        const uint32_t tile = tiles_at + quad * 4 * at.gate_row + column * 32 * K;
-        const LaneWords<K> words[2] = {words_of_tile<K>(tile, group), words_of_tile<K>(tile + 32 * K, group)};
-        const uint32_t operand[1] = {fragment + (quad >> 1) * 2 * count * fragment_bytes + (quad & 1) * 256};
-        Quad<K, 2, 1, BOOK, paired>::run(sums, words, operand);
+        for (int quad = part * half; quad < (part + 1) * half; quad++) {
+          const uint32_t tile = tiles_at + quad * 4 * at.gate_row + column * 32 * K;
+          const LaneWords<K> words[2] = {words_of_tile<K>(tile, group), words_of_tile<K>(tile + 32 * K, group)};
+          const uint32_t operand[1] = {fragment + (quad >> 1) * 2 * count * fragment_bytes + (quad & 1) * 256};
+          Quad<K, 2, 1, BOOK, paired>::run(sums, words, operand);
+        }
       }
       const int slice = column / 8, place = matrix * 128 + column % 8 * 16 + group;
 #pragma unroll
@@ -266,13 +272,14 @@ struct ClusterBlock {
     barrier_expect(barrier(shared.activation[item & 1]), tasks * 512);
   }
 
-  // The activations that this block owns, one a warp, into every block's fragments [slice, row].
+  // The activations that this block owns into every block's fragments [slice, row]; by one warp.
   __device__ __forceinline__ void activate(int item) const {
-    const int count = __popc(shared.items[item].rows), tasks = count * slices, own = cluster_warps - 1 - warp;
-    for (int number = own; number * cluster_size + rank < tasks; number += cluster_warps) {
+    const int count = __popc(shared.items[item].rows), tasks = count * slices;
+    for (int number = 0; number * cluster_size + rank < tasks; number++) {
       const int task = number * cluster_size + rank, row = task / slices, slice = task % slices;
       const float4* from = reinterpret_cast<const float4*>(memory + at.partial_at + (item & 1) * at.partial_bytes) + number * cluster_size * 64 + lane;
       const uint16_t* scale = scales(item) + 2 * at.inputs + slice * 128 + lane * 4;
+      barrier_wait(barrier(shared.scaled[item % scale_slots]), item / scale_slots & 1);
       barrier_wait(barrier(shared.partial[item & 1]), item >> 1 & 1);
       float gate[4] = {}, up[4] = {};
 #pragma unroll
@@ -307,7 +314,7 @@ struct ClusterBlock {
     float* sums_at = reinterpret_cast<float*>(memory + at.sums_at);
     barrier_wait(barrier(shared.down[slot]), item / at.down_slots & 1);
     barrier_wait(barrier(shared.activation[item & 1]), item >> 1 & 1);
-    for (int column = warp; column < at.columns / 16; column += cluster_warps) {
+    for (int column = warp; column < at.columns / 16; column += decoders) {
       float sums[1][1][4] = {};
 #pragma unroll 2
       for (int quad = 0; quad < quads; quad++) {
@@ -328,7 +335,7 @@ struct ClusterBlock {
     const uint32_t rows = shared.items[item].rows;
     const int count = __popc(rows), blocks = at.columns / 128, expert = shared.items[item].expert;
     const uint16_t* scale = scales(item) + 2 * at.inputs + 3 * problem.intermediate;
-    for (int task = warp; task < count * blocks; task += cluster_warps) {
+    for (int task = warp; task < count * blocks; task += decoders) {
       const int number = task / blocks, place = task % blocks * 128 + lane * 4, row = nth_row(rows, number);
       const int id = lane < problem.topk ? shared.ids[row * problem.topk + lane] : -1;
       const int slot = __ffs(__ballot_sync(0xffffffffu, id == expert)) - 1;
@@ -372,7 +379,7 @@ struct ClusterBlock {
 };
 
 template <int K, Codebook BOOK>
-__global__ void __launch_bounds__(cluster_threads, 1) clustered_experts(const __grid_constant__ ClusterProblem call) {
+__global__ void __launch_bounds__(cluster_threads, 1) routed_experts_clustered(const __grid_constant__ ClusterProblem call) {
   CARVE_SHARED(memory);
   const ClusterBlock<K, BOOK> block(call, memory);
   const Problem& problem = call.problem;
@@ -380,7 +387,7 @@ __global__ void __launch_bounds__(cluster_threads, 1) clustered_experts(const __
   const int thread = threadIdx.x;
   MARK(0);
   const bool never = preload_tables<cluster_threads>(problem);
-  if (thread < 2 * most_slots + 4) barrier_init(block.barrier(shared.gate_up[0]) + thread * 8);
+  if (thread < 3 * most_slots + 4 + scale_slots) barrier_init(block.barrier(shared.gate_up[0][0]) + thread * 8);
   barrier_init_done();
   wait_for_launches_before();
   const int id = thread < problem.rows * problem.topk ? problem.ids[thread] : never ? 0 : -1;
@@ -393,13 +400,16 @@ __global__ void __launch_bounds__(cluster_threads, 1) clustered_experts(const __
   const int count = shared.count;
   if (thread == 0 && blockIdx.x == 0) count_launch(problem.layer, problem.rows);
   MARK(1);
+  const bool decodes = block.warp < decoders;
   if (count > 0) {
     if (block.warp == 0)
       for (int item = 0; item < min(count, block.at.gate_up_slots); item++) block.fetch_gate_up(item);
     if (block.warp == 1)
       for (int item = 0; item < min(count, block.at.down_slots); item++) block.fetch_down(item);
-    block.fetch_scales(0);
-    block.fetch_scales(1);
+    if (decodes) {
+      block.fetch_scales(0);
+      block.fetch_scales(1);
+    }
     cluster_arrive();
   }
   for (int slot = thread; slot < problem.rows * problem.topk; slot += cluster_threads) {
@@ -409,14 +419,18 @@ __global__ void __launch_bounds__(cluster_threads, 1) clustered_experts(const __
   }
   copy_wait<1>();
   __syncthreads();
+  if (thread == 0) barrier_expect(block.barrier(shared.scaled[0]), 0);
   MARK(2);
-  for (int item = 0; item <= count && count > 0; item++) {
+  if (count > 0 && !decodes) {
+    cluster_wait();
+    for (int item = 0; item < count; item++) block.activate(item);
+  }
+  for (int item = 0; item <= count && count > 0 && decodes; item++) {
     if (item < count) {
       if (thread == 0) block.expect(item);
       block.transform(item);
     }
-    if (item > 0) block.activate(item - 1);
-    __syncthreads();
+    sync_some<1, decoding_threads>();
     MARK(3);
     if (item == 0) cluster_wait();  // all blocks of the cluster have set up what others store into
     if (item < count) block.gate_up(item);
@@ -424,7 +438,8 @@ __global__ void __launch_bounds__(cluster_threads, 1) clustered_experts(const __
     if (item > 0) block.down(item - 1);
     MARK(8);
     copy_wait<0>();
-    __syncthreads();
+    sync_some<1, decoding_threads>();
+    if (thread == 0 && item + 1 < count) barrier_expect(block.barrier(shared.scaled[(item + 1) % scale_slots]), 0);
     if (block.warp == 0 && item + block.at.gate_up_slots < count) block.fetch_gate_up(item + block.at.gate_up_slots);
     if (item > 0) {
       if (block.warp == 1 && item - 1 + block.at.down_slots < count) block.fetch_down(item - 1 + block.at.down_slots);

@@ -24,6 +24,11 @@
 #else
 #define CARVE_NAME "lna2"
 #endif
+#if defined(CARVE_CLUSTER)
+#define CARVE_DESIGN "-cluster"
+#else
+#define CARVE_DESIGN ""
+#endif
 #if defined(CARVE_WATERMARK)
 #define CARVE_BUILD "-watermark"
 #elif defined(CARVE_NULL_DECODE)
@@ -51,9 +56,10 @@ __global__ void __launch_bounds__(threads, BITS ? blocks_per_sm : 1) routed_expe
   const uint32_t ring = shared_address(memory + shared_bytes + sums_bytes(MOST)) + threadIdx.x / 32 * ring_bytes(BITS);
   uint8_t* fragments = memory + shared_bytes + sums_bytes(MOST) + warps * ring_bytes(BITS);
   MARK(0);
+  const bool never = preload_tables<threads>(problem);
+  wait_for_launches_before();
   unsigned long long number = 0;
   if (threadIdx.x == 0) number = atomicAdd(problem.ticket, 1ull);
-  const bool never = preload_tables<threads>(problem);
   plan_routes<threads>(shared.routes, *reinterpret_cast<RoutesWork*>(fragments), problem.ids, problem.rows, problem.topk, problem.experts);
   if (threadIdx.x == 0) {
     const unsigned long long tickets = 2ull * problem.chunks + gridDim.x, launch = number / tickets;
@@ -73,6 +79,7 @@ __global__ void __launch_bounds__(threads, BITS ? blocks_per_sm : 1) routed_expe
   for (int turn = 0;; turn++) {
     const int ticket = shared.ticket[turn & 1];
     if (ticket >= 2 * problem.chunks) break;
+    if (ticket >= problem.chunks) let_next_launch_start();
     if constexpr (BITS > 0) {
       work<BITS, BOOK, depth_of(BITS), 1, MOST>(problem, shared, ticket, ring, fragments, sums);
     } else {
@@ -265,7 +272,7 @@ cudaError_t plan_clusters(const carve_cuda_moe_call& call, const carve_cuda_devi
   if (cudaError_t error = cudaGetDevice(&number)) return error;
   plan.call.at = cluster_layout(bits, call.rows, call.hidden, call.intermediate, device.shared_per_block);
   if (plan.call.at.total == 0 || plan.call.at.partial_bytes > 65536) return cudaSuccess;
-  plan.kernel = bits == 2 ? clustered_experts<2, Codebook::mcg> : clustered_experts<3, Codebook::mcg>;
+  plan.kernel = bits == 2 ? routed_experts_clustered<2, Codebook::mcg> : routed_experts_clustered<3, Codebook::mcg>;
   int &known = fitting[number][bits - 2][call.rows], &shape = shapes[number][bits - 2][call.rows];
   if (known == 0 || shape != call.hidden + call.intermediate * 65536) {
     int count = 0;
@@ -366,16 +373,28 @@ EXPORT const carve_layer_counters* carve_cuda_counters(void) {
 }
 
 EXPORT const char* carve_cuda_describe(void) {
-  static thread_local char text[1024];
+  static thread_local char text[2048];
   carve_cuda_device device;
   if (cudaError_t error = current_device(device)) return failed(error), "";
-  int used = snprintf(text, sizeof text, "{\"name\": \"%s\", \"processors\": %d, \"depth\": %d", CARVE_NAME CARVE_BUILD, device.processors, CARVE_DEPTH);
+  int used = snprintf(text, sizeof text, "{\"name\": \"%s\", \"processors\": %d, \"depth\": %d", CARVE_NAME CARVE_DESIGN CARVE_BUILD, device.processors, CARVE_DEPTH);
   for (int bits : {2, 3, 0})
     for (int rows : {1, 4}) {
       const Configuration each = configure(device, bits, rows);
       used += snprintf(text + used, sizeof text - used, ", \"k%d-m%d\": {\"blocks\": %d, \"chunks\": %d, \"fragments\": %d, \"shared_bytes\": %d}",
                        bits, rows, each.blocks, each.chunks, each.fragments, each.shared_bytes);
     }
+#ifdef CARVE_CLUSTER
+  for (int bits : {2, 3})
+    for (int rows : {1, 4, 16, 32}) {
+      carve_cuda_moe_call served = {};
+      served.rows = rows, served.hidden = 4096, served.intermediate = 256, served.topk = 6, served.experts = 256;
+      served.gate.bits = served.up.bits = served.down.bits = bits, served.gate.codebook = CARVE_CODEBOOK_MCG;
+      ClusterPlan plan;
+      if (cudaError_t error = plan_clusters(served, device, plan)) return failed(error), "";
+      used += snprintf(text + used, sizeof text - used, ", \"clusters-k%d-m%d\": [%d, %d, %d, %d]", bits, rows, plan.call.clusters,
+                       plan.call.at.gate_up_slots, plan.call.at.down_slots, plan.call.at.total);
+    }
+#endif
   snprintf(text + used, sizeof text - used, "}");
   return text;
 }

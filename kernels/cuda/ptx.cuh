@@ -50,6 +50,12 @@ __device__ __forceinline__ uint4 load_shared_4(uint32_t address) {
   return value;
 }
 
+// A barrier of some warps of the block; 0 is that of all.
+template <int NUMBER, int THREADS>
+__device__ __forceinline__ void sync_some() {
+  asm volatile("bar.sync %0, %1;" ::"n"(NUMBER), "n"(THREADS) : "memory");
+}
+
 // Asynchronous copies of a thread, in groups of its own.
 
 __device__ __forceinline__ void copy_16(uint32_t to, const void* from) {

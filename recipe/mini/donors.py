@@ -131,7 +131,7 @@ def _write(pack: Pack, folder: Path, replaced: dict[str, dict[str, Stored]]) -> 
 def _write_shard(header: Header, target: Path, spool: Path, replaced: dict[str, dict[str, Stored]]) -> None:
     mine = sorted({entry.name.rpartition(".")[0] for entry in header.entries} & replaced.keys())
     kept = [entry for entry in header.entries if entry.name.rpartition(".")[0] not in mine]
-    parts = [Part(one.name, one.dtype, one.shape, one.file, one.start, one.nbytes) for one in kept]
+    parts = [Part.of(one) for one in kept]
     with spool.open("wb") as out:
         for module in mine:
             for name, (dtype, array) in replaced[module].items():

@@ -35,10 +35,7 @@ def coming_to(plan: Plan, file: str) -> list[Splice]:
 
 def parts_of(plan: Plan, header: Header, donor: Donor) -> list[Part]:
     """Everything of a file that is written anew, in order, with the places where the bytes lie now."""
-    kept = [
-        Part(entry.name, entry.dtype, entry.shape, entry.file, entry.start, entry.nbytes)
-        for entry in kept_of(plan, header)
-    ]
+    kept = [Part.of(entry) for entry in kept_of(plan, header)]
     new = []
     for splice in coming_to(plan, header.file.name):
         file, start = donor.place(splice.donor)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from recipe.closure import INDEX, json_object
-from recipe.headers import Entry
 from recipe.overlay.configuration import configurations
 from recipe.overlay.donor import Donor
 from recipe.overlay.make import resolved
@@ -18,7 +16,7 @@ from recipe.overlay.target import overlay_of, tensors_of
 from recipe.pack import Pack, inspect
 from recipe.payload import file_digests
 from recipe.product import Job, Product, Verified
-from recipe.shard_write import chunks, digest_of
+from recipe.shard_write import digest_of, same
 from runner.digest import sha256_bytes, sha256_file, sha256_json, sha256_listing
 from runner.model.product import PROVENANCE
 
@@ -78,15 +76,8 @@ def _kept(plan: Plan, source: Pack, made: Pack, originals: dict[str, str], files
             yield f"{name} was written over in place"
         for entry in header.entries:
             now = made.tensors.get(entry.name)
-            if entry.name not in gone and now is not None and not _same(entry, now):
+            if entry.name not in gone and now is not None and not same(entry, now):
                 yield f"{entry.name} should be unchanged and is not"
-
-
-def _same(one: Entry, other: Entry) -> bool:
-    if (one.dtype, one.shape, one.nbytes) != (other.dtype, other.shape, other.nbytes):
-        return False
-    pairs = zip_longest(chunks(one.file, one.start, one.nbytes), chunks(other.file, other.start, other.nbytes))
-    return all(mine == theirs for mine, theirs in pairs)
 
 
 def _new(plan: Plan, made: Pack, donor: Donor, told: dict[str, Any]) -> Iterator[str]:

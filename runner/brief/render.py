@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import StrictUndefined
+from jinja2 import StrictUndefined, Template
 from jinja2.sandbox import SandboxedEnvironment
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from runner.errors import InputError
 from runner.gates.registry import gate
-from runner.model.order import GateRequest, OrderFile, RunnableOrder, SurveyOrder, WorkOrder, load_order
+from runner.model.order import GateRequest, OrderFile, RunnableOrder, SurveyOrder, WorkOrder, files_of, load_order
 from runner.model.order.contract import Contract
 from runner.model.order.text import line_of
 from runner.model.seat import SeatManifest
 from runner.plan_parameters import judgement_digest, sealed_parameters
 from runner.steps.seats import load_manifest
+from runner.visible import visible
 
 LANGUAGES = ("en", "ja")
-_HIDDEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
-"""Control, formatting (of direction too), unassigned and private characters, breaks of lines and paragraphs."""
-_BLANKS = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
-"""Joiners and fillers: letters and marks by category that show nothing."""
 _FOLDER = Path(__file__).parent
 
 
@@ -45,30 +42,27 @@ def brief_of(path: Path, seat: str = "", language: str = "en") -> str:
 def render(file: OrderFile, manifest: SeatManifest | None, language: str) -> str:
     """The brief of an order that was read, on a seat or on none."""
     order = file.order
-    return (
-        _environment()
-        .from_string((_FOLDER / "brief.md.j2").read_text(encoding="utf-8"))
-        .render(
-            order=order,
-            digest=file.digest,
-            judgement=judgement_digest(order),
-            manifest=manifest,
-            target=None if isinstance(order, SurveyOrder) else getattr(order, "target", None),
-            candidate=getattr(order, "candidate", None),
-            primary=getattr(order, "primary", None),
-            questions=getattr(order, "questions", ()),
-            recipe=_recipe(order),
-            contract_lines=_contract_lines(order.contract) if order.contract else (),
-            gates=[_gate(order, manifest, request) for request in order.gates if request.planned is None],
-            planned=[_planned(request) for request in order.gates if request.planned is not None],
-            say=_phrases(language),
-        )
+    return _template().render(
+        order=order,
+        digest=file.digest,
+        judgement=judgement_digest(order),
+        manifest=manifest,
+        target=None if isinstance(order, SurveyOrder) else getattr(order, "target", None),
+        candidate=getattr(order, "candidate", None),
+        allowed=files_of(order),
+        primary=getattr(order, "primary", None),
+        questions=getattr(order, "questions", ()),
+        recipe=_recipe(order),
+        contract_lines=_contract_lines(order.contract) if order.contract else (),
+        gates=[_gate(order, manifest, request) for request in order.gates if request.planned is None],
+        planned=[_planned(request) for request in order.gates if request.planned is not None],
+        say=_phrases(language),
     )
 
 
 def fenced(text: object, kind: str = "text") -> str:
     """A code block around ``text`` whose fence is longer than any run of backticks in it."""
-    body = _visible(str(text), keep="\n").rstrip("\n")
+    body = visible(str(text), keep="\n").rstrip("\n")
     longest = max((len(run) for run in re.findall(r"`+", body)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{kind}\n{body}\n{fence}"
@@ -76,19 +70,8 @@ def fenced(text: object, kind: str = "text") -> str:
 
 def quoted(text: object) -> str:
     """A code span: nothing in it is markup, and it cannot end early or begin a new line."""
-    body = _visible(str(text)).replace("`", "'").strip()
+    body = visible(str(text)).replace("`", "'").strip()
     return f"`{body}`" if body else ""
-
-
-def _visible(text: str, keep: str = "") -> str:
-    """Characters that show nothing, or something else elsewhere, written out: what is shown is what is there."""
-    return "".join(
-        one if one in keep or not _is_hidden(one) else f"\\u{ord(one):04x}" for one in text.replace("\t", " ")
-    )
-
-
-def _is_hidden(one: str) -> bool:
-    return unicodedata.category(one) in _HIDDEN or one in _BLANKS
 
 
 def _in_table(text: object) -> str:
@@ -100,13 +83,15 @@ def _pairs(values: Mapping[str, object]) -> list[str]:
     return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
 
 
-def _environment() -> SandboxedEnvironment:
+@cache
+def _template() -> Template:
     environment = SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"fenced": fenced, "quoted": quoted, "in_table": _in_table}
-    return environment
+    return environment.from_string((_FOLDER / "brief.md.j2").read_text(encoding="utf-8"))
 
 
-def _phrases(language: str) -> Any:
+@cache
+def _phrases(language: str) -> Callable[[str], str]:
     phrases: dict[str, dict[str, str]] = yaml.safe_load((_FOLDER / "phrases.yaml").read_text(encoding="utf-8"))
     return lambda key: phrases[key][language]
 
@@ -116,9 +101,17 @@ def _gate(order: WorkOrder, manifest: SeatManifest | None, request: GateRequest)
     parameters: dict[str, JsonValue] = dict(request.parameters)
     if manifest is not None and isinstance(order, RunnableOrder):
         known = gate(request.name, request.version)
-        parameters = known.Parameters.model_validate(sealed_parameters(order, manifest, request)).model_dump(
-            mode="json", exclude_none=True
-        )
+        try:
+            sealed = known.Parameters.model_validate(sealed_parameters(order, manifest, request))
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            raise InputError(
+                "no brief can say how this gate judges",
+                where=f"{order.id}: gates.{request.name}: {'.'.join(map(str, fault['loc']))}",
+                found=fault["msg"],
+                next_step="`runner check` shows the line",
+            ) from error
+        parameters = sealed.model_dump(mode="json", exclude_none=True)
     thresholds = [*_pairs(parameters), *_lines(request)]
     return {"name": f"{request.name}@{request.version}", "thresholds": thresholds, "amounts": _pairs(request.windows)}
 

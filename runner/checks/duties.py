@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from runner.checks.citations import find_order
 from runner.checks.fault import Fault
-from runner.craft.candidate import files_of
-from runner.model.order import KernelOrder, PatchOrder, WorkOrder
+from runner.model.order import KernelOrder, PatchOrder, WorkOrder, files_of
 from runner.model.seat import SeatManifest
 
 DELIVERED = {"kernel": ("kernels/cpu/", "kernels/cuda/", "serve/plugin/"), "patch": ("recipe/patches/",)}
@@ -54,17 +53,17 @@ def _prior_art(order: WorkOrder) -> Iterator[Fault]:
 
 def _deliveries(order: WorkOrder) -> Iterator[Fault]:
     """What nobody could deliver: files of a kind that is made from the order alone, and files that judge."""
-    in_scope = order.scope.files_allowed if order.scope else ()
+    kind, in_scope = getattr(order, "kind", ""), order.scope.files_allowed if order.scope else ()
     if in_scope and not isinstance(order, PatchOrder):
         why = "a kernel order names them under candidate"
         if not isinstance(order, KernelOrder):
-            why = f"the runner makes a {order.kind} order from the order alone and takes no file for it"
+            why = f"what kind {kind} asks for is made from the order alone: the runner takes no file for it"
         yield Fault(("scope", "files_allowed"), why)
     place = ("candidate", "files_allowed") if isinstance(order, KernelOrder) else ("scope", "files_allowed")
     folders = DELIVERED["kernel" if isinstance(order, KernelOrder) else "patch"]
     for index, glob in enumerate(files_of(order)):
         if not glob.startswith(folders):
-            message = f"{glob} is nothing for a craftsperson: files of a {order.kind} order lie in "
+            message = f"{glob} is nothing for a craftsperson: files of a {kind} order lie in "
             yield Fault((*place, index), message + " or ".join(folders))
 
 

@@ -35,16 +35,16 @@ def dispatch(
 ) -> int:
     """Give an order to a craftsperson, in a clone of its own, until a candidate is frozen (or, executed, passes)."""
     from runner.commands.progress import watching
-    from runner.craft.bench import Bench
+    from runner.craft.bench import benches
     from runner.craft.dispatch import Dispatch
     from runner.craft.dispatch import dispatch as give
     from runner.errors import InputError
     from runner.model.order import load_order
     from runner.paths import source_root, workspace
 
-    bench = Bench.of(load_order(order))
     if release:
-        held = bench.release()
+        name = load_order(order).order.id
+        held = sum(bench.release() for bench in benches() if bench.order == name) > 0
         answer({"released": held}, "files let go" if held else "nothing was held", as_json=as_json)
         return 0
     if not to:

@@ -31,12 +31,12 @@ def _reports(
     """List reports, what became of them, and abandoned intents."""
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     from runner import ledger
     from runner.attest.trust import load_trust
     from runner.listing import list_reports
     from runner.paths import workspace
+    from runner.review.text import Text
     from runner.session import runs
 
     here = workspace()

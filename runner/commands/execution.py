@@ -142,6 +142,18 @@ def seat_up(name: SeatName, as_json: AsJson = False) -> None:
         signal.pause()
 
 
+@seat.command("status")
+def seat_status(name: SeatName, as_json: AsJson = False) -> int:
+    """Count what stands on a docker seat against its manifest; exit 1 where they differ."""
+    from runner.standing import differences_now
+
+    container, compared, differences = differences_now(name)
+    lines = [f"{one.name}: {one.requested} is canonical, {one.resolved} stands" for one in differences]
+    value = {"container": container, "compared": compared, "differences": [one.model_dump() for one in differences]}
+    answer(value, "\n".join([*lines, f"{container}: {len(lines)} of {compared} differ"]), as_json=as_json)
+    return 1 if differences else 0
+
+
 @seat.command("readback")
 def seat_readback(
     name: SeatName,

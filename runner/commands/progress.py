@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from runner.steps.state import Progress as Watcher
 from runner.steps.state import Silent
+from runner.visible import visible
 
 
 class Shown:
@@ -24,12 +25,12 @@ class Shown:
 
     def begin(self, what: str, seconds: int) -> None:
         """What ran before is done; this starts."""
-        self._bar.update(self._task, advance=self._running, description=what)
+        self._bar.update(self._task, advance=self._running, description=visible(what))
         self._running = seconds
 
     def note(self, what: str) -> None:
         """A line that stays."""
-        self._bar.console.print(what, highlight=False, markup=False, soft_wrap=True)
+        self._bar.console.print(visible(what, keep="\n"), highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -22,9 +22,9 @@ def status(
     """Every order with its stage, attempt, open items and next action."""
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     from runner.paths import workspace
+    from runner.review.text import Text
     from runner.session import runs
     from runner.status import order_states
 
@@ -78,8 +78,8 @@ def _drawn(seen: Picture) -> RenderableType:
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
-    from rich.text import Text
 
+    from runner.review.text import Text
     from runner.watch import age
 
     left = f", about {seen.seconds_left} s left" if seen.seconds_left else ""

@@ -25,7 +25,7 @@ from runner.model.craftsperson import CraftspersonEntry, Limits
 from runner.sandbox import devices
 from runner.steps.journal import Journal
 
-BRIEF, TRANSCRIPT, JOURNAL = "BRIEF.md", "transcript.log", "journal.jsonl"
+BRIEF, CLONE, TRANSCRIPT, JOURNAL = "BRIEF.md", "clone", "transcript.log", "journal.jsonl"
 FREE_BYTES = 500 << 20
 """Left on the disk before an attempt may begin."""
 SHOWN, NAME = 20, 120
@@ -68,7 +68,7 @@ class Task:
         folder = self.folder
         return Walls(
             checkout=self.checkout,
-            clone=folder / "clone",
+            clone=folder / CLONE,
             home=folder / "home",
             temporary=folder / "tmp",
             network=self.entry.limits.network == "open",

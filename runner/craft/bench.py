@@ -155,13 +155,16 @@ def benches() -> list[Bench]:
 def take_lease(bench: Bench, name: str, allowed: Sequence[str], files: Sequence[str]) -> None:
     """Hold ``allowed`` for this order. ``files`` are the checkout's, to see where two globs meet.
 
-    Raises StateError where another order holds one of the same files.
+    An earlier text of the order lets go. Raises StateError where another order holds one of the same files.
     """
     write_whole(bench.folder / "bench.json", canonical_json({"order": bench.order, "digest": bench.digest}))
     wanted = _reach(allowed, files)
     for other in benches():
         lease = other.lease()
         if lease is None or other.folder == bench.folder:
+            continue
+        if other.order == bench.order and not other.at_work():
+            other.release()  # an earlier text of this order, which nobody can go on with
             continue
         if both := wanted & _reach(lease.files, files):
             raise StateError(

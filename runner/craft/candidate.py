@@ -16,7 +16,7 @@ from runner.digest import canonical_json, sha256_json
 from runner.errors import CarveError, InputError, TrustError
 from runner.files import write_whole
 from runner.model.attempt import CandidateFile, Finding
-from runner.model.order import KernelOrder, OrderFile, PatchOrder, WorkOrder
+from runner.model.order import KernelOrder, OrderFile, PatchOrder, files_of
 from runner.paths import source_root
 from runner.steps.journal import Journal
 
@@ -45,13 +45,6 @@ def allowed_files(file: OrderFile) -> tuple[str, ...]:
     raise InputError(
         "nobody can be given this order", where=order.id, expected=expected, found=found, next_step=f"{step} ORDER"
     )
-
-
-def files_of(order: WorkOrder) -> tuple[str, ...]:
-    """The globs of an order that a craftsperson can deliver; none for one that the runner makes by itself."""
-    if isinstance(order, KernelOrder):
-        return order.candidate.files_allowed
-    return order.scope.files_allowed if isinstance(order, PatchOrder) and order.scope else ()
 
 
 @contextmanager
@@ -98,7 +91,8 @@ def _refuse(run_folder: Path, error: CarveError) -> CandidateError:
     candidate = _read(run_folder / FILE)
     history = candidate.history
     bench = Bench.named(history.order, history.order_digest)
-    detail = shortened(f"{error.what} ({error.where}): {error.found}")
+    said = f"{error.what} ({error.where}): {error.found}"
+    detail = shortened(said.replace(f"{run_folder}/", ""))  # a report names no path of a machine
     for attempt in bench.attempts():
         if attempt.commit == candidate.commit and attempt.waits:
             bench.keep(attempt.model_copy(update={"findings": (Finding(kind="does-not-build", detail=detail),)}))
@@ -170,7 +164,6 @@ __all__ = [
     "REFUSED",
     "CandidateError",
     "allowed_files",
-    "files_of",
     "laid_over",
     "refusable",
     "subjects",

@@ -12,16 +12,17 @@ from pathlib import Path
 from runner.craft.bench import CANDIDATE
 from runner.craft.candidate import CandidateError, taken
 from runner.craft.dispatch import Dispatch, dispatch, settled
-from runner.errors import SeatError
+from runner.errors import SeatError, StateError
 from runner.model.attempt import Attempt
-from runner.model.plan import Plan
 from runner.model.verdict import Status
 from runner.paths import command, state_home
 from runner.plan import runnable, target_of
 from runner.readiness import require_ready
 from runner.session import RUNS, open_run, release, runs
 from runner.standing import standing
+from runner.steps.boots import TOO_BUSY
 from runner.steps.seats import load_manifest
+from runner.steps.state import Run
 from runner.workflow import execute
 
 NO_ENGINE = ("desk", "none")
@@ -61,9 +62,10 @@ def carry_out(given: Dispatch, seat: str = "") -> Carried:
             given = replace(given, hand_in=False) if given.hand_in else given
             if made.commit is None:
                 return Carried(settled(bench, given.workspace), Status.FAIL.exit_code, run=run)
-        run, code = _judged(given, seat)
+        executed, code = _judged(given, seat)
+        run = executed.name
         if code == Status.INVALID.exit_code:
-            _seat_answers(given, run)
+            _seat_can_judge(given, executed)
         attempts = settled(bench, given.workspace)
         last = attempts[-1]
         over = last.waits or code == 0 or bool(last.judged and last.judged.killed)
@@ -72,8 +74,8 @@ def carry_out(given: Dispatch, seat: str = "") -> Carried:
         given.progress.note(f"attempt {last.number} was refused; {bound - last.number} left")
 
 
-def _judged(given: Dispatch, seat: str) -> tuple[str, int]:
-    """Name and exit code of the run of the waiting candidate: one that was stopped goes on."""
+def _judged(given: Dispatch, seat: str) -> tuple[Run, int]:
+    """The run of the waiting candidate and its exit code: one that was stopped goes on."""
     run = open_run(
         given.order,
         seat=seat,
@@ -83,42 +85,50 @@ def _judged(given: Dispatch, seat: str) -> tuple[str, int]:
     )
     given.progress.note(f"run {run.name} in {run.folder}")
     try:
-        return run.name, execute(run)
+        return run, execute(run)
     except CandidateError as error:
         given.progress.note(f"{error.what}: {error.found}")
-        return run.name, Status.FAIL.exit_code
+        return run, Status.FAIL.exit_code
     finally:
         release(run)
 
 
-def _seat_answers(given: Dispatch, name: str) -> None:
-    """After a run that could not decide: a seat that is broken must not use up a craftsperson's attempts.
+def _seat_can_judge(given: Dispatch, run: Run) -> None:
+    """After a run that could not decide: a seat that is broken or busy must not use up a craftsperson's attempts.
 
-    Raises SeatError where the incumbent alone does not come up either; the run then judges nobody.
+    Raises StateError where the machine was too busy, and SeatError where the incumbent alone does not come up either;
+    the run then judges nobody.
     """
-    plan = Plan.model_validate_json((state_home() / RUNS / name / "plan.json").read_bytes())
-    manifest = load_manifest(plan.seat)
+    manifest = run.manifest
     if manifest.away or manifest.adapter in NO_ENGINE:
         return
-    given.progress.begin(f"seat {plan.seat} without the candidate", manifest.boot_seconds)
+    again = command("dispatch", given.order, "--to", given.name, "--execute")
+    if run.journal.of(TOO_BUSY):
+        given.bench.pass_over(run.name)
+        raise StateError(
+            "the machine was too busy to measure on, so the run judges nobody",
+            where=f"seat {manifest.name}, run {run.name}",
+            next_step=f"when it is quiet: {again}",
+        )
+    given.progress.begin(f"seat {manifest.name} without the candidate", manifest.boot_seconds)
     try:
-        with standing(plan.seat, sandboxed=True):
+        with standing(manifest.name, sandboxed=True):
             return
     except SeatError as error:
-        given.bench.pass_over(name)
+        given.bench.pass_over(run.name)
         raise SeatError(
             "the seat does not come up without the candidate either, so the run judges nobody",
-            where=f"seat {plan.seat}, run {name}",
+            where=f"seat {manifest.name}, run {run.name}",
             found=f"{error.what}: {error.found}",
-            next_step=f"mend the seat, then {command('dispatch', given.order, '--to', given.name, '--execute')}",
+            next_step=f"mend the seat, then {again}",
         ) from error
 
 
 def _stopped(given: Dispatch) -> str:
     """The newest run of this candidate that has neither a report nor a refusal; empty for none."""
-    candidate = given.bench.candidate()
+    candidate, passed_over = given.bench.candidate(), given.bench.passed_over()
     for one in reversed(runs()):
-        if one.reported or one.order_digest != given.file.digest:
+        if one.reported or one.order_digest != given.file.digest or one.run in passed_over:
             continue
         known = taken(state_home() / RUNS / one.run)
         if candidate and known and known.commit == candidate.commit:

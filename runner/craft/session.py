@@ -27,6 +27,7 @@ from runner.steps.journal import Journal
 STOP_SECONDS = 10.0
 WATCH_SECONDS = 0.25
 HEARTBEAT_SECONDS = 5.0
+WORDS_BYTES = 500
 ENTRY_BYTES = 4096
 """What an empty file or folder counts on the disk."""
 
@@ -200,10 +201,19 @@ def _faults(session: Session, watch: _Watch, report: Mapping[str, Any]) -> Itera
     elif not report:
         yield finding("not-supervised", "the process that watches the session was ended before it could report")
     elif session.exit_code:
-        yield finding("failed", f"the command ended with exit code {session.exit_code}")
+        words = _last_words(watch.setting.transcript)
+        yield finding("failed", f"the command ended with exit code {session.exit_code}; its last words: {words}")
     left: Sequence[str] = report.get("left", ())
     if left:
         yield finding("left-processes", f"still running after the command ended: {'; '.join(left)}")
+
+
+def _last_words(transcript: Path) -> str:
+    """The last line that was printed: what a sandbox did not let happen is named there."""
+    with transcript.open("rb") as stream:
+        stream.seek(max(0, transcript.stat().st_size - WORDS_BYTES))
+        lines = stream.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "none")
 
 
 __all__ = ["Setting", "finding", "hold", "sizes"]

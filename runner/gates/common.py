@@ -36,6 +36,8 @@ class Decision:
     figures: tuple[Figure, ...] = ()
 
 
+_SPECULATION = "speculative_config"
+
 Then = Callable[[P, tuple[Reading, ...], GateInput], Decision]
 
 
@@ -87,9 +89,8 @@ def decide(parameters: type[P], kinds: tuple[type[Record], ...], given: GateInpu
             faults.append(f"{window.id}: a sample of kind {sample.measure.kind} is no reading for this gate")
         else:
             readings.append(Reading(window, sample))
-    layers = routed_layers(given.samples)
     for reading in readings:
-        faults += sample_faults(reading.sample, reading.window, given, layers)
+        faults += sample_faults(reading.sample, reading.window, given, layers_for(given, reading.window))
     if faults:
         return invalid(*faults)
     return then(wanted, tuple(readings), given)
@@ -126,6 +127,14 @@ def sample_faults(sample: Sample, window: PlannedWindow, given: GateInput, layer
     if isinstance(sample.measure, RefusalMeasure) and sample.measure.refused:
         return tuple(faults)  # the boot never served: there is nothing to count
     return (*faults, *engagement_faults(sample, window, given.boots, layers))
+
+
+def layers_for(given: GateInput, window: PlannedWindow) -> frozenset[str]:
+    """Routed layers counted in any window of boots that speculate alike: a draft layer runs in no other boot."""
+    speculation = {boot.id: boot.arguments.get(_SPECULATION, "as the seat") for boot in given.planned_boots}
+    own = speculation.get(window.boot)
+    alike = {one.id for one in given.windows if speculation.get(one.boot) == own}
+    return routed_layers(sample for sample in given.samples if sample.window in alike)
 
 
 def on_desk(given: GateInput, window: PlannedWindow) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.gates.base import GateInput, GateParameters
-from runner.gates.common import Decision, counting_sample, invalid, on_desk, parse, verdict
+from runner.gates.common import Decision, counting_sample, invalid, layers_for, on_desk, parse, verdict
 from runner.gates.engagement import INCUMBENT, engagement_faults, routed_layers
 from runner.model.verdict import Figure, Status, Verdict
 
@@ -35,7 +35,7 @@ def _decide(given: GateInput) -> Decision:
         if sample is None:
             faults.append(fault)
             continue
-        faults += engagement_faults(sample, window, given.boots, layers)
+        faults += engagement_faults(sample, window, given.boots, layers_for(given, window))
         counted = [
             row.launches for one in sample.engagement for row in one.witness if not row.variant.startswith(INCUMBENT)
         ]

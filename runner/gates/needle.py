@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from runner.gates.base import GateInput, GateParameters, Limit
-from runner.gates.common import Decision, Reading, by_limits, decide, figure, invalid, of_kind, verdict
+from runner.gates.base import GateInput
+from runner.gates.common import Decision, Reading, decide, invalid, of_kind, verdict
+from runner.gates.paired import PairedParameters, Words, judge_pairs
 from runner.model.sample import NeedleMeasure, NeedleTrial
-from runner.model.verdict import Status, Verdict
-from runner.stats import mcnemar
+from runner.model.verdict import Verdict
 
 NAME = "needle"
 VERSION = 1
 
 
-class Parameters(GateParameters):
-    """How many needles may be lost."""
+_WORDS = Words(
+    share="found by incumbent",
+    standing="the standing configuration finds {share:.2f} of the needles",
+    poor="the incumbent finds only {share:.2f} of the needles",
+    kept="no needle was lost",
+)
 
-    lost: int = 0
-    """Most needles that the incumbent finds and the candidate does not."""
-    alpha: Limit = "0.05"
-    """Error of the exact one-sided McNemar test, which decides besides ``lost``."""
-    incumbent: Limit = "0.8"
-    """Least share of needles that the incumbent must find for the trial to say anything."""
+
+class Parameters(PairedParameters):
+    """How many needles may be lost."""
 
 
 def judge(given: GateInput) -> Verdict:
@@ -32,27 +33,9 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
     incumbent, candidate = _trials(readings, "incumbent"), _trials(readings, "candidate")
     if not incumbent:
         return invalid("no needle was hidden from the incumbent")
-    share = sum(trial.found for trial in incumbent.values()) / len(incumbent)
-    figures = [figure("found by incumbent", share, limit=f">= {wanted.incumbent}")]
-    poor = share < float(wanted.incumbent)
-    if not candidate:
-        reason = f"the standing configuration finds {share:.2f} of the needles"
-        return Decision(Status.FAIL if poor else Status.PASS, (reason,), tuple(figures))
-    if _asked(incumbent) != _asked(candidate):
+    if candidate and _asked(incumbent) != _asked(candidate):
         return invalid("the arms were asked for other needles")
-    lost = [name for name, trial in incumbent.items() if trial.found and not candidate[name].found]
-    won = [name for name, trial in candidate.items() if trial.found and not incumbent[name].found]
-    chance = mcnemar(len(lost), len(won))
-    figures += [
-        figure("lost", len(lost), limit=f"<= {wanted.lost}"),
-        figure("won", len(won)),
-        figure("McNemar p", chance, limit=f"> {wanted.alpha}"),
-    ]
-    if len(lost) > wanted.lost or (lost and chance <= float(wanted.alpha)):
-        return by_limits((f"lost: {', '.join(lost)}",), tuple(figures), "")
-    if poor:
-        return Decision(Status.UNRESOLVED, (f"the incumbent finds only {share:.2f} of the needles",), tuple(figures))
-    return by_limits((), tuple(figures), "no needle was lost")
+    return judge_pairs(wanted, _found(incumbent), _found(candidate), _WORDS)
 
 
 def _trials(readings: tuple[Reading, ...], arm: str) -> dict[str, NeedleTrial]:
@@ -62,3 +45,7 @@ def _trials(readings: tuple[Reading, ...], arm: str) -> dict[str, NeedleTrial]:
 
 def _asked(trials: dict[str, NeedleTrial]) -> dict[str, tuple[int, int]]:
     return {name: (trial.depth_percent, trial.prompt_tokens) for name, trial in trials.items()}
+
+
+def _found(trials: dict[str, NeedleTrial]) -> dict[str, bool]:
+    return {name: trial.found for name, trial in trials.items()}

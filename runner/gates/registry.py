@@ -11,14 +11,18 @@ from pydantic import ValidationError
 from runner.digest import sha256_tree
 from runner.errors import InputError
 from runner.gates import (
+    acceptance,
     claims,
+    eager_gap,
     engaged,
     finish,
+    greedy_band,
     kernel_speed,
     kld,
     knock_out,
     kv_window,
     launches,
+    memory,
     needle,
     pack,
     parity,
@@ -31,8 +35,12 @@ from runner.gates import (
     resolved,
     restore,
     sanitizer,
+    sanity,
+    score,
     sensitivity,
     speed,
+    ttft,
+    vision,
     watermark,
 )
 from runner.gates.base import Gate
@@ -56,15 +64,32 @@ _GATES: tuple[Gate, ...] = (
     ppl_decode,
     speed,
     needle,
+    score,
+    ttft,
     kv_window,
+    memory,
     launches,
     rank_skew,
+    eager_gap,
+    acceptance,
+    greedy_band,
     finish,
+    sanity,
+    vision,
     sensitivity,
     restore,
 )
 
-_SHARED = ("base.py", "blocks.py", "common.py", "engagement.py", "likelihood.py", "shift.py", "../stats.py")
+_SHARED = (
+    "base.py",
+    "blocks.py",
+    "common.py",
+    "engagement.py",
+    "likelihood.py",
+    "paired.py",
+    "shift.py",
+    "../stats.py",
+)
 """Modules behind every gate: a change there changes every digest."""
 
 

@@ -88,7 +88,7 @@ class BandText(Record):
     common: int
     """Tokens before the first that differs; all of them where none does."""
     gap: DecimalText | None = None
-    """At the first that differs: how much less likely the reference holds the other's token than its own, in nats.
+    """At the first that differs: how much less likely than its likeliest the reference holds the other token, in nats.
 
     None where none differs, or where the reference's top logprobs do not name the other's token.
     """

@@ -17,6 +17,9 @@ BootRole = Literal[
     "knock-out-decline",
     "knock-out-zero",
     "traced",
+    "speculating",
+    "plain",
+    "eager",
     "desk",
 ]
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from runner.model.answer_measure import AnswerMeasure
 from runner.model.base import DecimalText, Digest, Record, Slug
 from runner.model.desk_measure import KernelSpeedMeasure, ParityMeasure, PressureMeasure, SanitizerMeasure
 from runner.model.engine_measure import EngineMeasure
@@ -279,7 +280,8 @@ Measure = Annotated[
     | ResolvedMeasure
     | RestoreMeasure
     | EngagedMeasure
-    | EngineMeasure,
+    | EngineMeasure
+    | AnswerMeasure,
     Field(discriminator="kind"),
 ]
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from runner.attest.statement import Signed
 from runner.model.report import Measured, ReportPredicate
 from runner.model.verdict import Status
 from runner.review import figures
 from runner.review.people import Waivers, told
+from runner.review.text import Text
 from runner.summary import without_sample
 
 SHOWN = 12

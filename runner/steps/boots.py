@@ -36,6 +36,8 @@ POOLS = Path("recipe/mini/text")
 BOOTS = "boots"
 AFTER_BOOTS = "restore@"
 """Instruments whose reading is taken once every boot has ended."""
+TOO_BUSY = "too-busy"
+"""Event of a run whose machine was no place to measure."""
 DISTURBED_SHARE = 4
 """More than one timed block in four set aside: the machine is no place to measure, and nothing is repeated any more."""
 
@@ -162,20 +164,16 @@ def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> No
         disturbed = [window.id for window in block if _is_timed(window) and _was_disturbed(run, window)]
         if not disturbed:
             return
-        hopeless = _too_busy(run)
         for name in disturbed:
             run.journal.write("block-disturbed", window=name)
-        if _too_busy(run):
-            if not hopeless:
+        timed = sum(_is_timed(window) for window in run.plan.windows)
+        if len(run.journal.of("block-disturbed")) > timed / DISTURBED_SHARE:
+            if not run.journal.of(TOO_BUSY):
+                run.journal.write(TOO_BUSY)
                 run.progress.note("too many disturbed blocks: this machine is too busy to measure on")
             return
         run.progress.note(f"disturbed, measured again: {', '.join(disturbed)}")
         set_aside(run, block, "disturbed")
-
-
-def _too_busy(run: Run) -> bool:
-    timed = sum(_is_timed(window) for window in run.plan.windows)
-    return len(run.journal.of("block-disturbed")) > timed / DISTURBED_SHARE
 
 
 def _is_timed(window: PlannedWindow) -> bool:

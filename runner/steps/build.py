@@ -12,11 +12,11 @@ from carve_kernels.registry import sources_folder
 
 from recipe.pack import read_pack
 from runner.brief.render import brief_of
-from runner.craft.candidate import files_of, laid_over, refusable, taken, toy
+from runner.craft.candidate import laid_over, refusable, taken, toy
 from runner.craft.candidate import subjects as candidate_subjects
 from runner.digest import sha256_bytes, sha256_file
 from runner.graders import tree_subjects
-from runner.model.order import KernelOrder, SurveyOrder, WorkOrder
+from runner.model.order import KernelOrder, SurveyOrder, WorkOrder, files_of
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS, desk_builds

@@ -37,11 +37,11 @@ def make(run: Run) -> Run:
     if path.exists():
         product = Product.model_validate_json(path.read_bytes())
     else:
-        job = job_of(run.order.order, run.manifest, run.folder)
-        work = replace(job, note=run.progress.note)
-        run.progress.begin(f"make the {run.order.order.kind}", estimate(run.order.order, run.manifest).seconds)
+        job = replace(job_of(run.order.order, run.manifest, run.folder), note=run.progress.note)
+        recipe = recipe_of(run.order.order)
         with refusable(run.folder, run.journal):
-            product = recipe_of(run.order.order).make(work)
+            run.progress.begin(f"make the {run.order.order.kind}", recipe.estimate(job).seconds)
+            product = recipe.make(job)
         write_whole(path, canonical_json(product.model_dump(mode="json")))
     subjects = run.built.subjects | {f"{PRODUCT}{name}": digest for name, digest in product.digests.items()}
     return replace(run, built=replace(run.built, subjects=subjects, product=product))

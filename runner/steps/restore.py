@@ -17,6 +17,7 @@ from runner.standing import brought_up, standing_state
 from runner.steps.boots import AFTER_BOOTS, boot_records, write_record
 from runner.steps.evidence import closed_in, keep
 from runner.steps.state import Run
+from serve.witness.environment import LIVE
 
 Facts: TypeAlias = dict[str, JsonValue]
 STANDING = "the standing configuration"
@@ -58,10 +59,16 @@ def came_back(run: Run) -> tuple[Facts, Facts, tuple[str, ...]]:
             asked, answer = standing_state(run.manifest, boot)
     except SeatError as error:
         return {STANDING: "comes up"}, {STANDING: f"{error.what}: {error.found}"}, ()
+    return asked | _of_the_order(run), answer, boot.record.leftovers
+
+
+def _of_the_order(run: Run) -> Facts:
+    """What the order itself says of the state that the seat is left in, as far as it can be counted."""
     restored = run.order.order.restore
-    if restored is not None and restored.kv_tokens is not None:
-        asked |= {"kv_tokens": restored.kv_tokens}
-    return asked, answer, boot.record.leftovers
+    if restored is None:
+        return {}
+    tokens: Facts = {} if restored.kv_tokens is None else {"kv_tokens": restored.kv_tokens}
+    return tokens | {f"{LIVE}{name}": value for name, value in restored.environment.items()}
 
 
 def _desk(run: Run, window: PlannedWindow) -> str:

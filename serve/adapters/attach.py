@@ -28,6 +28,7 @@ from serve.seat import BootRequest
 _CACHE = re.compile(r"^vllm:cache_config_info\{(.*)\} 1(?:\.0)?$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _WITNESSED = "witnessed"
+_READS = ("counters", "identity", "resolved")
 
 
 @dataclass
@@ -54,6 +55,14 @@ class AttachedEngine(BootedEngine):
     def witnessed(self) -> bool:
         """Whether our witness answers in it."""
         return bool(self.record.resolved.get(_WITNESSED))
+
+    def call(self, method: str, arguments: dict[str, Any] | None = None) -> list[Any]:
+        """Only what reads. Raises SeatError for a call that would change what is not ours."""
+        if method not in _READS:
+            raise SeatError(
+                "a server that is not ours is only read", where=self.base_url, expected=", ".join(_READS), found=method
+            )
+        return super().call(method, arguments)
 
     def counters(self) -> tuple[RankCounters, ...]:
         """Counters of its witness; none where it carries none."""
@@ -87,11 +96,8 @@ class AttachSeat:
         asked = {name: value for name, value in arguments_of(request).items() if value is not None}
         record = new_record(request.planned.id, label="attached", pid=os.getpid(), requested=asked)
         boot = AttachedEngine(record, url, Unowned(), started)
-        try:
+        with boot.ended_on_failure():
             boot.record = _read_back(boot, manifest)
-        except BaseException:
-            boot.stop()
-            raise
         return boot
 
 
@@ -108,13 +114,13 @@ def absent(manifest: SeatManifest) -> tuple[str, ...]:
 
 def _read_back(boot: AttachedEngine, manifest: SeatManifest) -> BootRecord:
     """What the server says of itself over its own routes, and what its witness says where it carries one."""
-    model, version = _served(boot, manifest.served_name), boot.http.get("/version")
+    model, version = _served(boot, manifest.served_name), _ask(boot, "GET", "/version")
     outside: dict[str, JsonValue] = {"served_model_name": model["id"], "max_model_len": model["max_model_len"]}
-    outside |= _cache(_get(boot, "/metrics").text)
+    outside |= _cache(_ask(boot, "GET", "/metrics").text)
     engine = {"name": "unknown", "version": ""}
     if version.status_code == httpx.codes.OK:
         engine = {"name": "vllm", "version": str(version.json().get("version", ""))}
-    witnessed = boot.http.post("/carve/call", json={"method": "resolved"}).status_code == httpx.codes.OK
+    witnessed = _ask(boot, "POST", "/carve/call", {"method": "resolved"}).status_code == httpx.codes.OK
     if witnessed:
         boot.identify(_label_of, manifest.tensor_parallel)
         live = boot.record.resolved
@@ -135,11 +141,15 @@ def _label_of(resolved: dict[str, Any]) -> Label:
 
 
 def _served(boot: AttachedEngine, name: str) -> dict[str, Any]:
-    models = {str(one["id"]): one for one in _get(boot, "/v1/models").json()["data"]}
+    answer = _ask(boot, "GET", "/v1/models")
+    listed = answer.json()["data"] if answer.status_code == httpx.codes.OK else []
+    models = {str(one["id"]): one for one in listed}
     if name not in models:
-        raise SeatError("another model is served", where=boot.base_url, expected=name, found=", ".join(models))
-    found: dict[str, Any] = models[name]
-    return found
+        raise SeatError(
+            "another model is served", where=boot.base_url, expected=name, found=", ".join(models) or "none"
+        )
+    model: dict[str, Any] = models[name]
+    return model
 
 
 def _cache(metrics: str) -> dict[str, JsonValue]:
@@ -156,8 +166,9 @@ def _cache(metrics: str) -> dict[str, JsonValue]:
     return found
 
 
-def _get(boot: AttachedEngine, path: str) -> httpx.Response:
+def _ask(boot: AttachedEngine, method: str, path: str, body: dict[str, str] | None = None) -> httpx.Response:
+    """The answer, whatever its status. Raises SeatError where there is none."""
     try:
-        return boot.http.get(path).raise_for_status()
+        return boot.http.request(method, path, json=body)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise SeatError("no server answers", where=f"{boot.base_url}{path}", found=str(error)) from error

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,8 +14,9 @@ from typing import Any, Protocol
 import httpx
 
 from runner.errors import SeatError
-from runner.model.boot import BootRecord, RankIdentity
+from runner.model.boot import BootRecord, Label, RankIdentity
 from runner.model.evidence import RankCounters
+from runner.model.seat import SeatManifest
 from serve.connection import client_of, listens
 
 OURS = "dsv4-carve"
@@ -113,6 +115,21 @@ class BootedEngine:
         words = found if code is None else last_words(self.logs(), code)
         return SeatError("the engine does not answer", where=self.record.id, found=words)
 
+    def come_up(self, manifest: SeatManifest, label: Callable[[dict[str, Any]], Label]) -> None:
+        """Wait for readiness and identify what answers; where that fails, end it and raise what was raised."""
+        with self.ended_on_failure():
+            self.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
+            self.identify(label, manifest.tensor_parallel)
+
+    @contextmanager
+    def ended_on_failure(self) -> Iterator[None]:
+        """Nothing runs on that nobody was given."""
+        try:
+            yield
+        except BaseException:
+            self.stop()
+            raise
+
     def await_ready(self, timeout: float, served_name: str) -> None:
         """``/health``, one generated token, then counters that moved on every rank. Raises SeatError."""
         self._await_health(self.started + timeout)
@@ -128,18 +145,17 @@ class BootedEngine:
             if old.witness == new.witness:
                 raise SeatError("one token was generated and no counter moved", where=f"rank {new.rank}")
 
-    def identify(self, label: Callable[[dict[str, Any]], str], ranks: int) -> None:
+    def identify(self, label: Callable[[dict[str, Any]], Label], ranks: int) -> None:
         """Fill the record with what the live engine says of itself, and with the label of what answered."""
         resolved = self.call("resolved")[0]
         identities = tuple(RankIdentity.model_validate_json(json.dumps(rank)) for rank in self.call("identity"))
         log = self.logs()
-        tokens = KV_LINE.search(log)
         changes = {
             "label": label(resolved),
             "ready_ms": round((time.monotonic() - self.started) * 1000),
             "ranks": identities,
             "resolved": resolved,
-            "kv_tokens": int(tokens[1].replace(",", "")) if tokens else 0,
+            "kv_tokens": kv_tokens_in(log),
             "canary": all(CANARY.format(rank=rank) in log for rank in range(ranks)),
         }
         self.record = self.record.model_copy(update=changes)
@@ -169,6 +185,26 @@ class BootedEngine:
             return SeatError("the engine refused", where=self.record.id, found=refusal[0])
         words = found if code is None else last_words(log, code)
         return SeatError("the engine ended at start", where=self.record.id, found=words)
+
+
+def label_of(resolved: Mapping[str, Any], expected: Mapping[str, str]) -> Label:
+    """The label of what answered, from what the live engine says it is; ``expected`` is what was started, by name.
+
+    Raises SeatError where another engine answers; this project's own is simulated wherever it does.
+    """
+    if resolved.get("distribution") == OURS:
+        return "simulated"
+    found = {name: str(resolved.get(name, "unknown")) for name in expected}
+    if found != dict(expected):
+        wanted, answered = (", ".join(f"{name} {value}" for name, value in each.items()) for each in (expected, found))
+        raise SeatError("another engine answers than the one that was started", expected=wanted, found=answered)
+    return "cpu" if resolved.get("device_type") == "cpu" else "real"
+
+
+def kv_tokens_in(log: str) -> int:
+    """Tokens of the KV pool as the engine's log names them; 0 where it does not."""
+    tokens = KV_LINE.search(log)
+    return int(tokens[1].replace(",", "")) if tokens else 0
 
 
 def last_words(log: str, code: int) -> str:

@@ -20,14 +20,15 @@ from runner.errors import InputError, SeatError
 from runner.model.boot import IN_A_CONTAINER, Label
 from runner.model.scalars import UNKNOWN
 from runner.model.seat import SeatManifest
+from serve.adapters import booted
 from serve.adapters.booted import OURS, BootedEngine
 from serve.adapters.docker_client import Docker, holds
 from serve.adapters.docker_host import image_environment, places_of, require_mounts
 from serve.adapters.docker_launch import Launch, Places, container_of, launch_of
 from serve.adapters.docker_readback import found, wanted
 from serve.adapters.engine_command import requested
-from serve.adapters.supervisor import Supervised, free_port, reserve
-from serve.seat import BootRequest
+from serve.adapters.supervisor import Supervised, free_port, home_of, reserve, traces_of
+from serve.seat import STANDING, BootRequest
 from serve.witness.build import witness_library
 
 _SITE = "site"
@@ -104,8 +105,7 @@ class DockerSeat:
         started, places = time.monotonic(), places_of(manifest, request.pack)
         require_mounts(manifest, places)
         image = image_environment(docker, container)
-        for leftover in docker.labelled(run=request.run, seat=manifest.name):
-            docker.remove(leftover)  # of this run, and its process is gone: a run has one process at a time
+        _remove_leftovers(docker, request)
         _reserve_devices(docker, manifest)
         port = free_port()
         launch = _launch(request, places, port)
@@ -118,30 +118,50 @@ class DockerSeat:
             requested=requested(request) | wanted(launch),
             sandbox=IN_A_CONTAINER.model_copy(update={"version": docker.version()}),
         )
-        boot = BootedEngine(record, f"http://127.0.0.1:{port}", Contained(docker, launch.name, process), started)
-        try:
-            boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
-            boot.identify(lambda resolved: label_of(resolved, manifest.distribution), manifest.tensor_parallel)
+        contained = Contained(docker, launch.name, process)
+        boot = BootedEngine(record, f"http://127.0.0.1:{port}", contained, started, traces_of(process.home))
+        boot.come_up(manifest, lambda resolved: label_of(resolved, manifest.distribution))
+        with boot.ended_on_failure():
             inspected = docker.container(launch.name)
             if inspected is None:
                 raise SeatError("the container is gone", where=launch.name)
             resolved = boot.record.resolved | found(inspected, launch, image)
-            boot.record = boot.record.model_copy(update={"resolved": resolved})
-        except BaseException:
-            boot.stop()
-            raise
+            # The client's processor time is not the engine's: what the machine's state counts as ours is the container.
+            changes = {"resolved": resolved, "pid": inspected["State"]["Pid"]}
+            boot.record = boot.record.model_copy(update=changes)
         return boot
+
+
+def _remove_leftovers(docker: Docker, request: BootRequest) -> None:
+    """Remove what an earlier process of this run left: a run has one process at a time, so that process is gone.
+
+    Raises SeatError where the seat stands already, outside any run: whoever holds it may still be there.
+    """
+    for name in docker.labelled(run=request.run, seat=request.manifest.name):
+        found = docker.container(name)
+        if request.run == STANDING and found is not None and found["State"]["Running"]:
+            raise SeatError(
+                "the seat stands already",
+                where=request.manifest.name,
+                found=name,
+                next_step="`runner seat status` counts it; whoever started it ends it",
+            )
+        docker.remove(name)
 
 
 def _launch(request: BootRequest, places: Places, port: int) -> Launch:
     for mount in container_of(request).mounts:
         if mount.writable:
             Path(places.of(mount)).mkdir(parents=True, exist_ok=True)
+    home = home_of(request.folder.resolve())  # removed when the client ends
+    traces = traces_of(home)
+    traces.mkdir(parents=True, exist_ok=True)
     here = replace(
         places,
         witness=str(witness_library().resolve()),
-        site=str(_entry_points(request.folder.resolve() / _SITE)),
+        site=str(_entry_points(home / _SITE)),
         tree=str(request.tree.resolve()) if request.tree else "",
+        traces=str(traces),
         port=str(port),
     )
     missing = [f"{name}: {path}" for name, path in request.libraries.items() if not path.is_file()]
@@ -190,12 +210,7 @@ def _engine(manifest: SeatManifest) -> dict[str, str]:
     return {"name": name, "version": version, "image": image}
 
 
-def label_of(resolved: dict[str, Any], expected: str) -> Label:
+def label_of(resolved: dict[str, Any], distribution: str) -> Label:
     """The label of what answered, by the distribution (``name==version``) that the engine says it runs. SeatError."""
-    name = str(resolved.get("distribution", ""))
-    if name == OURS:
-        return "simulated"
-    answered = f"{name}=={resolved.get('distribution_version', '')}"
-    if answered != expected:
-        raise SeatError("another engine answers than the manifest's", expected=expected, found=answered)
-    return "cpu" if resolved.get("device_type") == "cpu" else "real"
+    name, _, version = distribution.partition("==")
+    return booted.label_of(resolved, {"distribution": name, "distribution_version": version})

@@ -71,7 +71,7 @@ class Docker:
 
     def stop(self, name: str) -> None:
         """SIGTERM, :data:`STOP_SECONDS`, SIGKILL; nothing where it has ended."""
-        self._ask("stop", "--time", str(STOP_SECONDS), name)
+        self._ask("stop", "-t", str(STOP_SECONDS), name)
 
     def remove(self, name: str) -> None:
         """Remove a container with its own volumes, ending it where it still runs."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from runner.errors import InputError
-from runner.model.seat import Container, Machine, Mount
+from runner.model.seat import Container, Machine, Mount, SeatManifest
 from runner.sandbox import HIDDEN_CODE
 from serve.adapters.engine_command import arguments_of, carve_variables, flags
 from serve.seat import BootRequest
@@ -19,11 +19,14 @@ from serve.witness.environment import NAMES
 
 PACK, CODE, CACHE = "{pack}", "{code}", "{cache}"
 """What a mount of the manifest may say instead of a path."""
-WITNESS, SITE, TREE = "{witness}", "{site}", "{tree}"
+WITNESS, SITE, TREE, TRACES = "{witness}", "{site}", "{tree}", "{traces}"
 PORT = 8000
 """Inside the container; outside it is a loopback port of the runner's choice."""
 LABEL = "dsv4-carve"
 _HOME = "/carve"
+LIBRARIES = f"{_HOME}/libraries"
+"""Folder of the native libraries inside the container."""
+_TRACED = f"{_HOME}/traces"
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class Places:
     """A folder that makes the checkout's entry points known inside."""
     tree: str = ""
     """A patch order's product."""
+    traces: str = TRACES
+    """Where the engine's profiler writes; only mounted where the manifest's command names it."""
     port: str = "{port}"
 
     def of(self, mount: Mount) -> str:
@@ -101,7 +106,7 @@ class Places:
 def launch_of(request: BootRequest, places: Places, run: str, libraries: Mapping[str, str]) -> Launch:
     """The container of one boot; ``libraries`` are paths on this machine by variant. Raises InputError."""
     manifest, container = request.manifest, container_of(request)
-    inside = {variant: f"{_HOME}/libraries/{variant}.so" for variant in libraries}
+    inside = {variant: f"{LIBRARIES}/{variant}.so" for variant in libraries}
     named = [Bound(f"{{library {variant}}}", host, inside[variant]) for variant, host in libraries.items()]
     bounds = (
         *(Bound(mount.host, places.of(mount), mount.inside, mount.writable) for mount in container.mounts),
@@ -109,6 +114,7 @@ def launch_of(request: BootRequest, places: Places, run: str, libraries: Mapping
         Bound(WITNESS, places.witness, f"{_HOME}/witness.so"),
         Bound(SITE, places.site, f"{_HOME}/site"),
         *([Bound(TREE, places.tree, f"{_HOME}/tree")] if places.tree else []),
+        *([Bound(TRACES, places.traces, _TRACED, writable=True)] if _is_traced(manifest) else []),
     )
     code = [mount.inside for mount in container.mounts if mount.host == CODE]
     paths = [*([f"{_HOME}/tree"] if places.tree else []), f"{_HOME}/site"]
@@ -117,7 +123,7 @@ def launch_of(request: BootRequest, places: Places, run: str, libraries: Mapping
     own |= carve_variables(request, inside)
     declared = manifest.environment | own
     words = {"{pack}": _inside(container, PACK), "{port}": str(PORT)}
-    command = [words.get(word, word) for word in manifest.command]
+    command = [words.get(word, word).replace(TRACES, _TRACED) for word in manifest.command]
     return Launch(
         name=f"carve-{run}-{request.planned.id}",
         labels={"run": run, "seat": manifest.name, "boot": request.planned.id},
@@ -140,6 +146,10 @@ def container_of(request: BootRequest) -> Container:
     return request.manifest.container
 
 
+def _is_traced(manifest: SeatManifest) -> bool:
+    return any(TRACES in word for word in manifest.command)
+
+
 def _inside(container: Container, word: str) -> str:
     found = [mount.inside for mount in container.mounts if mount.host == word]
     if len(found) != 1:
@@ -155,4 +165,19 @@ def _each(option: str, values: Iterable[str]) -> list[str]:
     return [word for value in values for word in (option, value)]
 
 
-__all__ = ["CACHE", "CODE", "LABEL", "PACK", "PORT", "Bound", "Launch", "Places", "container_of", "launch_of"]
+__all__ = [
+    "CACHE",
+    "CODE",
+    "LABEL",
+    "LIBRARIES",
+    "PACK",
+    "PORT",
+    "SITE",
+    "TREE",
+    "WITNESS",
+    "Bound",
+    "Launch",
+    "Places",
+    "container_of",
+    "launch_of",
+]

@@ -89,8 +89,8 @@ def canonical(standing: Canonical, log: str, kv_tokens: int) -> tuple[dict[str, 
         f"log lines with {one.text!r}": sum(one.text in line for line in lines) for one in standing.log_lines
     }
     if standing.kv_tokens is not None:
-        asked["kv_tokens"], answer["kv_tokens"] = standing.kv_tokens, kv_tokens
-    return asked, answer
+        asked["kv_tokens"] = standing.kv_tokens
+    return asked, answer | {"kv_tokens": kv_tokens}
 
 
 def with_unasked(asked: Mapping[str, JsonValue], answer: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -46,12 +46,7 @@ class FakeSeat:
             requested=requested(request),
         )
         boot = BootedEngine(record, f"http://127.0.0.1:{port}", process, started, traces_of(process.home))
-        try:
-            boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
-            boot.identify(label_of, manifest.tensor_parallel)
-        except BaseException:
-            boot.stop()
-            raise
+        boot.come_up(manifest, label_of)
         return boot
 
 

@@ -37,6 +37,8 @@ class Behaviour:
     declines_up_to: int = 1 << 30
     """Rows up to which it declines."""
     only_rank: int | None = None
+    prewarms: bool = False
+    """It runs once on every layer while the engine starts."""
     slow_rank: int | None = None
     """The one rank whose kernels take a fifth longer."""
 
@@ -50,6 +52,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "silent-fallback": Behaviour(declines="other"),
     "prefill-only": Behaviour(declines="rows-below-limit", declines_up_to=64),
     "one-rank": Behaviour(step_ms=2.5, shift=1e-6, declines="other", only_rank=1),
+    "prewarm-only": Behaviour(prewarms=True, declines="not-ready"),
     "slow-rank": Behaviour(step_ms=2.5, shift=1e-6, slow_rank=1),
     "knock-out-decline": Behaviour(declines="other"),
     "knock-out-zero": Behaviour(zero=True),

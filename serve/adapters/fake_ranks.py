@@ -41,6 +41,10 @@ class Rank:
         self.launches: Counter[tuple[str, int]] = Counter()
         self.own: Counter[tuple[str, int]] = Counter()
         self.declined: Counter[tuple[str, str, int]] = Counter()
+        for name in libraries:
+            if self.behaviour(name).prewarms:
+                self.launches[name, 1] += 1
+                self.own[name, 1] += 1
 
     def behaviour(self, variant: str) -> Behaviour:
         stem = "incumbent" if variant == "incumbent" else self.libraries[variant].rsplit("/", 1)[-1].split(".")[0]

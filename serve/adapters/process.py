@@ -15,7 +15,8 @@ from runner.model.boot import Label, Sandbox
 from runner.model.product import PROVENANCE
 from runner.paths import cache_home
 from runner.sandbox import TEMPORARY, Reach, available, confined, devices
-from serve.adapters.booted import OURS, BootedEngine
+from serve.adapters import booted
+from serve.adapters.booted import BootedEngine
 from serve.adapters.engine_command import arguments_of, carve_variables, flags, requested
 from serve.adapters.supervisor import Supervised, free_port, home_of, traces_of
 from serve.connection import socket_url
@@ -66,12 +67,7 @@ class ProcessSeat:
         own = sandbox.network == "own"
         url = socket_url(process.temporary / SOCKET) if own else f"http://127.0.0.1:{port}"
         boot = BootedEngine(record, url, process, started, traces_of(process.home))
-        try:
-            boot.await_ready(manifest.boot_timeout_seconds, manifest.served_name)
-            boot.identify(lambda resolved: label_of(resolved, engine), manifest.tensor_parallel)
-        except BaseException:
-            process.stop()
-            raise
+        boot.come_up(manifest, lambda resolved: label_of(resolved, engine))
         return boot
 
 
@@ -147,13 +143,4 @@ def environment(request: BootRequest, cache: Path) -> dict[str, str]:
 
 def label_of(resolved: dict[str, Any], engine: dict[str, str]) -> Label:
     """The label of what answered, from the distribution that the live engine says it runs. Raises SeatError."""
-    name, digest = str(resolved.get("distribution", "")), str(resolved.get("distribution_record", ""))
-    if name == OURS:
-        return "simulated"
-    if (name, digest) != (engine["name"], engine["record"]):
-        raise SeatError(
-            "another engine answers than the one that was started",
-            expected=f"{engine['name']} with RECORD {engine['record']}",
-            found=f"{name or 'nameless'} with RECORD {digest or 'unknown'}",
-        )
-    return "cpu" if resolved.get("device_type") == "cpu" else "real"
+    return booted.label_of(resolved, {"distribution": engine["name"], "distribution_record": engine["record"]})

@@ -20,7 +20,7 @@ from serve.client.context import WindowContext
 from serve.client.machine import MachineWatch, processor_facts
 from serve.connection import client_of
 
-COMPLETIONS = "/v1/completions"
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 _TIMEOUT = httpx.Timeout(300.0, connect=10.0)
 _SETTLE_SECONDS, _SETTLE_STEP = 2.0, 0.02
 
@@ -37,7 +37,15 @@ class Capture:
     def complete(self, identifier: str, **body: Any) -> Exchange:
         """One completion. An HTTP error or a broken connection is evidence too, never an exception."""
         request = completion_body(self.context, body)
-        exchange = (_stream if request.get("stream") else _post)(self.client, identifier, request)
+        if not request.get("stream"):
+            return self.ask(identifier, COMPLETIONS, **body)
+        exchange = _stream(self.client, identifier, request)
+        self.exchanges.append(exchange)
+        return exchange
+
+    def ask(self, identifier: str, path: str, **body: Any) -> Exchange:
+        """One request that is not streamed, to any of the engine's paths."""
+        exchange = _post(self.client, identifier, completion_body(self.context, body), path)
         self.exchanges.append(exchange)
         return exchange
 
@@ -123,14 +131,14 @@ def _metrics(client: httpx.Client) -> str:
         time.sleep(_SETTLE_STEP)
 
 
-def _post(client: httpx.Client, identifier: str, request: dict[str, Any]) -> Exchange:
+def _post(client: httpx.Client, identifier: str, request: dict[str, Any], path: str = COMPLETIONS) -> Exchange:
     sent = time.monotonic_ns()
     try:
-        answer = client.post(COMPLETIONS, json=request)
+        answer = client.post(path, json=request)
         status, body = answer.status_code, _json(answer.text)
     except httpx.HTTPError as error:
         status, body = 0, {"transport_error": f"{type(error).__name__}: {error}"}
-    return _exchange(identifier, request, status, sent, body=body)
+    return _exchange(identifier, request, status, sent, path=path, body=body)
 
 
 def _stream(client: httpx.Client, identifier: str, request: dict[str, Any]) -> Exchange:
@@ -155,10 +163,12 @@ def _whole_microseconds() -> int:
     return time.monotonic_ns() // 1000 * 1000
 
 
-def _exchange(identifier: str, request: dict[str, Any], status: int, sent: int, **answer: Any) -> Exchange:
+def _exchange(
+    identifier: str, request: dict[str, Any], status: int, sent: int, path: str = COMPLETIONS, **answer: Any
+) -> Exchange:
     return Exchange(
         id=identifier,
-        path=COMPLETIONS,
+        path=path,
         request=request,
         status=status,
         sent_ns=sent,

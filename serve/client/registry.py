@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 from runner.errors import InputError
 from runner.model.evidence import Evidence
+from serve.client.answers import sanity, score, ttft, vision
 from serve.client.context import WindowContext
 from serve.client.desk import claims, kernel_speed, pack, parity, pressure, product, sanitizer
 from serve.client.engaged import engaged
 from serve.client.forced import kld, ppl_decode
+from serve.client.greedy import acceptance, greedy_band
 from serve.client.kv import kv_window
+from serve.client.memory import memory
 from serve.client.needle import needles
 from serve.client.prompt_logprobs import ppl_prefill
 from serve.client.refusal import knock_out_decline
@@ -23,14 +26,17 @@ from serve.client.traces import traced
 Driver = Callable[[WindowContext], Evidence]
 
 _DRIVERS: dict[str, Driver] = {
+    "acceptance": acceptance,
     "engaged": engaged,
     "finish": finish,
+    "greedy-band": greedy_band,
     "kernel-speed": kernel_speed,
     "kld": kld,
     "knock-out-decline": knock_out_decline,
     "knock-out-zero": knock_out_zero,
     "kv-window": kv_window,
     "launches": traced,
+    "memory": memory,
     "needle": needles,
     "pack": pack,
     "parity": parity,
@@ -43,8 +49,12 @@ _DRIVERS: dict[str, Driver] = {
     "claims": claims,
     "resolved": resolved,
     "sanitizer": sanitizer,
+    "sanity": sanity,
+    "score": score,
     "sensitivity": sensitivity,
     "speed": speed,
+    "ttft": ttft,
+    "vision": vision,
     "watermark": watermark,
 }
 

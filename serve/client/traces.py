@@ -79,7 +79,8 @@ def _traces(folder: Path) -> frozenset[Path]:
 
 def _await(folder: Path, seen: frozenset[Path], ranks: int) -> list[Path]:
     """New traces, once there is one a rank and none grows any more; after the limit those that are there."""
-    limit, last = time.monotonic() + _WRITTEN_SECONDS, {}
+    limit = time.monotonic() + _WRITTEN_SECONDS
+    last: dict[Path, int] = {}
     while True:
         sizes = {path: path.stat().st_size for path in sorted(_traces(folder) - seen)}
         if (len(sizes) >= ranks and sizes == last) or time.monotonic() > limit:

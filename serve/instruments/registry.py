@@ -7,15 +7,18 @@ from pathlib import Path
 from runner.digest import sha256_tree
 from runner.errors import InputError
 from serve.instruments import (
+    acceptance,
     claims,
     engaged,
     finish,
+    greedy_band,
     kernel_speed,
     kld,
     knock_out_decline,
     knock_out_zero,
     kv_window,
     launches,
+    memory,
     needle,
     pack,
     parity,
@@ -28,21 +31,28 @@ from serve.instruments import (
     resolved,
     restore,
     sanitizer,
+    sanity,
+    score,
     sensitivity,
     speed,
+    ttft,
+    vision,
     watermark,
 )
 from serve.instruments.base import Instrument
 
 _INSTRUMENTS: tuple[Instrument, ...] = (
+    acceptance,
     engaged,
     finish,
+    greedy_band,
     kernel_speed,
     kld,
     knock_out_decline,
     knock_out_zero,
     kv_window,
     launches,
+    memory,
     needle,
     pack,
     parity,
@@ -56,8 +66,12 @@ _INSTRUMENTS: tuple[Instrument, ...] = (
     resolved,
     restore,
     sanitizer,
+    sanity,
+    score,
     sensitivity,
     speed,
+    ttft,
+    vision,
     watermark,
 )
 

@@ -9,6 +9,7 @@ import torch
 from vllm.model_executor.layers.linear import (
     LinearMethodBase,
     QKVParallelLinear,
+    ReplicatedLinear,
     RowParallelLinear,
     UnquantizedLinearMethod,
 )
@@ -71,13 +72,13 @@ class Exl3LinearMethod(LinearMethodBase):
         return out.reshape(*x.shape[:-1], out.shape[-1])
 
     def _cut(self, layer: torch.nn.Module, place: int) -> Cut:
+        rank, ranks = effective_parallel(layer)
         if isinstance(layer, RowParallelLinear):
-            return Cut(layer.tp_rank, layer.tp_size, "in")
+            return Cut(rank, ranks, "in")
         if isinstance(layer, QKVParallelLinear) and place > 0:
             # Fewer key-value heads than ranks: several ranks hold the same heads.
-            ranks = layer.tp_size // layer.num_kv_head_replicas
-            return Cut(layer.tp_rank // layer.num_kv_head_replicas, ranks, "out")
-        return Cut(getattr(layer, "tp_rank", 0), getattr(layer, "tp_size", 1) if _sharded(layer) else 1, "out")
+            return Cut(rank // layer.num_kv_head_replicas, ranks // layer.num_kv_head_replicas, "out")
+        return Cut(rank, ranks, "out")
 
     def _loader(self, part: str) -> Callable[..., None]:
         def load(parameter: torch.nn.Parameter, tensor: torch.Tensor, shard: int | str | None = None) -> None:
@@ -87,5 +88,11 @@ class Exl3LinearMethod(LinearMethodBase):
         return load
 
 
-def _sharded(layer: torch.nn.Module) -> bool:
-    return hasattr(layer, "output_partition_sizes")
+def effective_parallel(layer: torch.nn.Module) -> tuple[int, int]:
+    """(rank, ranks) over which a linear is really cut.
+
+    A replicated linear says the group's size of itself and is whole on every rank (campaign FL-41, order T6).
+    """
+    if isinstance(layer, ReplicatedLinear):
+        return 0, 1
+    return int(layer.tp_rank), int(layer.tp_size)

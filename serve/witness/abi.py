@@ -6,8 +6,9 @@ import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 
+from carve_kernels.abi import MAX_LAYERS, CLayerCounters
 from carve_kernels.exl3.codebook import Codebook
-from carve_kernels.library import ABI_VERSION, MAX_LAYERS, CLayerCounters
+from carve_kernels.library import ABI_VERSION
 
 INCUMBENT = "incumbent"
 OK = 0

@@ -17,9 +17,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from runner.errors import InputError
 from runner.files import write_whole
 
 Arrays = dict[str, NDArray[Any]]
+Asked = TypeVar("Asked", bound=BaseModel)
 
 
 class Perturbation(BaseModel):
@@ -106,15 +107,23 @@ def model(folder: Path, plain: Arrays) -> torch.nn.Module:
     return built.eval()
 
 
+def scores(built: torch.nn.Module, documents: Mapping[str, Sequence[int]]) -> dict[str, torch.Tensor]:
+    """Log-probabilities ``[tokens - 1, vocabulary]`` of each document, in nats."""
+    with torch.inference_mode():
+        return {
+            name: torch.log_softmax(built(torch.tensor([list(ids)])).logits[0, :-1].float(), dim=-1)
+            for name, ids in documents.items()
+        }
+
+
+def of_tokens(score: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
+    """Log-probability of every token of a document after the first, from its scores."""
+    return score.gather(1, torch.tensor(list(ids))[1:, None])[:, 0]
+
+
 def logprobs(built: torch.nn.Module, documents: Mapping[str, Sequence[int]]) -> dict[str, list[float]]:
     """Log-probability of every token after the first, in nats."""
-    answer = {}
-    with torch.inference_mode():
-        for name, ids in documents.items():
-            tokens = torch.tensor([list(ids)])
-            scores = torch.log_softmax(built(tokens).logits[0, :-1].float(), dim=-1)
-            answer[name] = scores.gather(1, tokens[0, 1:, None])[:, 0].tolist()
-    return answer
+    return {name: of_tokens(score, documents[name]).tolist() for name, score in scores(built, documents).items()}
 
 
 def predict(request: Request) -> dict[str, Any]:
@@ -126,16 +135,16 @@ def predict(request: Request) -> dict[str, Any]:
     return {"base": base, "perturbed": perturbed}
 
 
-def main() -> None:
-    """Read a request, write the answer whole."""
-    parser = argparse.ArgumentParser(description="Predict logprobs with the reference model.")
+def answer_one(description: str, kind: type[Asked], answer: Callable[[Asked], dict[str, Any]]) -> None:
+    """A job of the reference: read the request that the command line names, write its answer whole."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("request", type=Path)
     parser.add_argument("answer", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(os.cpu_count() or 1)
-    request = Request.model_validate_json(arguments.request.read_bytes())
-    write_whole(arguments.answer, json.dumps(predict(request)).encode())
+    request = kind.model_validate_json(arguments.request.read_bytes())
+    write_whole(arguments.answer, json.dumps(answer(request)).encode())
 
 
 if __name__ == "__main__":
-    main()
+    answer_one("Predict logprobs with the reference model.", Request, predict)

@@ -13,9 +13,6 @@ which this forward does not run, costs nothing here.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,8 +25,7 @@ from recipe.census import layer_of
 from recipe.mini.dequantise import weights
 from recipe.pack import read_pack
 from runner.errors import InputError
-from runner.files import write_whole
-from serve.witness.reference import Arrays, model
+from serve.witness.reference import Arrays, answer_one, model, of_tokens, scores
 
 TOGETHER = "together"
 
@@ -61,15 +57,6 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
 
 
-def scores(built: torch.nn.Module, documents: Mapping[str, Sequence[int]]) -> dict[str, torch.Tensor]:
-    """Log-probabilities ``[tokens - 1, vocabulary]`` of each document."""
-    with torch.inference_mode():
-        return {
-            name: torch.log_softmax(built(torch.tensor([list(ids)])).logits[0, :-1].float(), dim=-1)
-            for name, ids in documents.items()
-        }
-
-
 def answer(request: Request) -> dict[str, Any]:
     """Loss and divergence of every changed layer alone and of all together."""
     plain = weights(read_pack(request.standing))
@@ -90,22 +77,8 @@ def answer(request: Request) -> dict[str, Any]:
 
 
 def _losses(found: Mapping[str, torch.Tensor], documents: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    return {
-        name: -float(score.gather(1, torch.tensor(list(documents[name]))[1:, None]).mean())
-        for name, score in found.items()
-    }
-
-
-def main() -> None:
-    """Read a request, write the answer whole."""
-    parser = argparse.ArgumentParser(description="Measure what each changed layer costs.")
-    parser.add_argument("request", type=Path)
-    parser.add_argument("answer", type=Path)
-    arguments = parser.parse_args()
-    torch.set_num_threads(os.cpu_count() or 1)
-    request = Request.model_validate_json(arguments.request.read_bytes())
-    write_whole(arguments.answer, json.dumps(answer(request)).encode())
+    return {name: -float(of_tokens(score, documents[name]).mean()) for name, score in found.items()}
 
 
 if __name__ == "__main__":
-    main()
+    answer_one("Measure what each changed layer costs.", Request, answer)

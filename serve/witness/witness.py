@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from carve_kernels.library import DECLINES, MAX_LAYERS, CLayerCounters
+from carve_kernels.abi import DECLINES, MAX_LAYERS, CLayerCounters
 from carve_kernels.parallel import host, single
 
 from runner.model.evidence import CounterRow, DeclineRow, RankCounters

@@ -81,6 +81,7 @@ class WitnessExtension:
             "kv_cache_memory_bytes": config.cache_config.kv_cache_memory_bytes,
             "kv_cache_tokens": blocks * int(config.cache_config.block_size),
             "logits_processors": ",".join(str(name) for name in config.model_config.logits_processors or ()),
+            "speculative_config": _speculation(speculative),
             "speculative_method": str(speculative.method) if speculative else "",
             "num_speculative_tokens": int(speculative.num_speculative_tokens) if speculative else 0,
             "variant": witness.variant,
@@ -112,6 +113,15 @@ class WitnessExtension:
         for module in witness.experts:
             module.unperturb()
         return {"rank": witness.rank, "perturbed": False}
+
+
+def _speculation(config: Any) -> dict[str, Any] | None:
+    """How drafts are made, under the names in which it is asked for; None without speculation."""
+    if not config:
+        return None
+    names = ["method", "num_speculative_tokens"]
+    names += ["prompt_lookup_max", "prompt_lookup_min"] if config.method == "ngram" else []
+    return {name: getattr(config, name) for name in names}
 
 
 def _distribution() -> dict[str, str]:

@@ -77,3 +77,22 @@ def test_absent_kernels_become_nulls() -> None:
     assert "tfp_exl3_gemm_kernel_fp32_b5_cb1: .zero" in text
     assert "_Z9exl3_gemvv" not in text
     assert "cudaMalloc" not in text
+
+
+INITCHECK = """========= COMPUTE-SANITIZER
+========= Uninitialized __global__ memory read of size 4 bytes
+=========     at void at::native::vectorized_elementwise_kernel<4, float>(int, float)+0x2b0
+=========     by thread (64,0,0) in block (0,0,0)
+=========
+========= Uninitialized __global__ memory read of size 16 bytes
+=========     at void carve::routed_experts<2, (carve::Codebook)1, 1>(carve::Problem)+0x70
+=========     by thread (0,0,0) in block (1,0,0)
+=========
+========= ERROR SUMMARY: 2 errors
+"""
+
+
+def test_reports_on_other_kernels_do_not_count() -> None:
+    assert sanitizer.errors_naming(INITCHECK, "routed_experts") == 1
+    assert sanitizer.errors_naming(INITCHECK, "dense_kernel") == 0
+    assert sanitizer.errors_naming("killed", "routed_experts") == -1

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from carve_kernels.abi import CLayerCounters
 from carve_kernels.cuda import ops
 from carve_kernels.cuda.build import build
 from carve_kernels.cuda.library import COUNTERS_BYTES, CExperts, Device, Library, MoeCall, Plan, counts
 from carve_kernels.cuda.registry import sources_folder
 from carve_kernels.cuda.resources import readable
-from carve_kernels.library import CLayerCounters
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from runner.errors import InputError

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from carve_kernels.build import build, include_closure
+from carve_kernels.build import build
+from carve_kernels.compiler import include_closure
 from carve_kernels.library import Library
 from carve_kernels.registry import sources_folder
 

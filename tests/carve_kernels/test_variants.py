@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from carve_kernels import parallel
+from carve_kernels.abi import DECLINES, LayerCount
 from carve_kernels.build import build
 from carve_kernels.desk import layers, parity
 from carve_kernels.desk.layers import Shape
@@ -15,7 +16,7 @@ from carve_kernels.desk.parity import Format
 from carve_kernels.desk.reference import Reference
 from carve_kernels.exl3 import linear as exl3_linear
 from carve_kernels.exl3.codebook import Codebook
-from carve_kernels.library import DECLINES, LayerCount, Library, Table
+from carve_kernels.library import Library, Table
 from carve_kernels.registry import VARIANTS, Role
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

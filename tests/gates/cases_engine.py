@@ -34,6 +34,13 @@ from tests.gates.build import (
 )
 
 
+def _absent() -> GateInput:
+    """One window's counters do not even name a layer that another window of the same kind of boot counted."""
+    here, there = (window(name, "shared-a", "engaged") for name in ("short", "long"))
+    without = sample(here, EngagedMeasure(tokens=16), engagement=both(layers=LAYERS[:1]))
+    return given({}, SHARED, [(here, without), (there, sample(there, EngagedMeasure(tokens=16)))])
+
+
 def engaged() -> list[Case]:
     planned = window("short", "shared-a", "engaged")
 
@@ -103,6 +110,12 @@ def engaged() -> list[Case]:
             one(ran(), skipped),
             "INVALID",
             "rank 1, model.layers.2.mlp.experts: lna2 never ran 1..64 rows (lna2 declined bits 64 times)",
+        ),
+        (
+            "layer-known-from-another-window_fail",
+            _absent(),
+            "INVALID",
+            "short: rank 0, model.layers.2.mlp.experts: lna2",
         ),
         ("layer-stood-still_fail", one(ran(), still), "INVALID", "rank 1, model.layers.2.mlp.experts: lna2 never ran"),
         ("counter-forged_fail", one(ran(), forged), "INVALID", "the witness counted lna2 0 times"),

@@ -10,6 +10,7 @@ from runner.model.engine_measure import GroupLaunches, LaunchesMeasure, RankLaun
 from runner.model.plan import PlannedWindow
 from runner.model.sample import FinishMeasure
 from tests.gates.build import INCUMBENT, RANKS, Case, boot, both, given, ran, sample, window
+from tests.gates.cases_speed import block
 
 TRACED = {"traced": "traced"}
 STEPS = 24
@@ -68,6 +69,7 @@ def launches() -> list[Case]:
         ("FL-01-its-kernel-never-ran_fail", one(exact, rank(0), rank(1, routed=(0.0, 0.0))), "FAIL", "rank 1: routed"),
         ("FL-04-nothing-fused_fail", one({"exactly": {"fused": 148}}, *whole), "FAIL", "fused launches 0 times"),
         ("FL-07-pool-held-by-prewarm_fail", one({"most": {"dense": 345}}, *whole), "FAIL", "dense: 489 launches"),
+        ("FL-08-captured-untuned_fail", one({"exactly": {"fused": 64}}, *whole), "FAIL", "fused launches 0 times"),
         ("FL-30-one-launch-a-row_fail", one({"most": {"routed": 43}}, rank(0, routed=(172.0, 60.0))), "FAIL", "172"),
         ("one-launch-too-many_fail", one(limits, rank(0), rank(1, other=(1051.0, 4.0))), "FAIL", "rank 1: all: 1670"),
         ("one-rank-takes-longer_fail", one(limits, rank(0), rank(1, dense=(489.0, 9.01))), "FAIL", "dense: 9.01 ms"),
@@ -154,7 +156,7 @@ def rank_skew() -> list[Case]:
         ("spread-at-the-limit_pass", runs({"spread": "1.05"}, even, even, even), "PASS", "no rank stays behind"),
         ("two-runs_invalid", runs({}, even, even), "INVALID", "2 runs of the candidate, at least 3"),
         ("two-runs-of-one-arm_invalid", lopsided, "INVALID", "2 runs of the candidate"),
-        ("SF-rank-0-for-all_invalid", runs({}, even[:1], even[:1], even[:1]), "INVALID", "rank 1 is missing"),
+        ("H8-rank-0-for-all_invalid", runs({}, even[:1], even[:1], even[:1]), "INVALID", "rank 1 is missing"),
         ("a-rank-did-nothing_invalid", runs({}, even, even, idle), "INVALID", "a rank without a step"),
         ("a-rank-without-steps_invalid", runs({}, even, even, unstepped), "INVALID", "a rank without a step"),
         ("no-rank_invalid", _empty(), "INVALID", "a rank without a step"),
@@ -165,3 +167,59 @@ def rank_skew() -> list[Case]:
 def _empty() -> GateInput:
     of = [window(f"rank-skew-candidate-{number}", "traced", "rank-skew") for number in (1, 2, 3)]
     return given({}, TRACED, [(one, sample(one, RankSkewMeasure(ranks=()))) for one in of])
+
+
+def eager_gap() -> list[Case]:
+    boots = {"shared-b": "shared", "eager": "eager"}
+
+    def blocks(engine: str, gain: float, rounds: int = 3, at: str = "", rate: float = 100.0) -> list[Any]:
+        found = []
+        for number in range(1, rounds + 1):
+            for arm, speed in (("incumbent", rate), ("candidate", rate * gain)):
+                of = window(
+                    f"eager-gap-{engine}-{number}-{arm}",
+                    at or ("shared-b" if engine == "graphs" else "eager"),
+                    "speed",
+                    arm,
+                    arguments={"engine": engine, "round": number},
+                )
+                variant = INCUMBENT if arm == "incumbent" else "lna2"
+                found.append((of, sample(of, block(speed, number), variant)))
+        return found
+
+    def one(graphs: list[Any], eager: list[Any], **parameters: Any) -> GateInput:
+        return given(parameters, boots, [*graphs, *eager])
+
+    fast, eager = blocks("graphs", 1.5), blocks("eager", 1.5, rate=40.0)
+    lopsided = [one_ for one_ in fast if one_[0].id != "eager-gap-graphs-3-candidate"]
+    mixed = [*blocks("graphs", 1.5, 2), *blocks("graphs", 1.5, 3, at="eager")[4:]]
+    other = (fast[0][0], fast[0][1].model_copy(update={"measure": FinishMeasure(texts=())}))
+    told = {"gain that graphs take away": "<= 0.05"}
+    return [
+        ("kept_pass", one(fast, eager), "PASS", "graphs keep the gain", told),
+        ("graphs-add-to-it_pass", one(blocks("graphs", 2.0), eager), "PASS", "graphs keep the gain"),
+        ("a-little-lost_pass", one(blocks("graphs", 1.44), eager), "PASS", "graphs keep the gain"),
+        (
+            "slower-and-no-more-with-graphs_pass",
+            one(blocks("graphs", 0.9), blocks("eager", 0.9)),
+            "PASS",
+            "graphs keep",
+        ),
+        (
+            "FL-08-captured-untuned_fail",
+            one(blocks("graphs", 1.0), eager),
+            "FAIL",
+            "1.500 times as fast without graphs",
+        ),
+        ("half-of-it-lost_fail", one(blocks("graphs", 1.25), eager), "FAIL", "1.250 times with them"),
+        ("FL-07-eager-alone-runs-it_fail", one(blocks("graphs", 0.8), eager), "FAIL", "0.800 times with them"),
+        ("two-rounds_invalid", one(blocks("graphs", 1.5, 2), eager), "INVALID", "graphs: 2 rounds"),
+        ("two-rounds-are-enough_pass", one(blocks("graphs", 1.5, 2), eager, rounds=2), "PASS", "graphs keep"),
+        ("a-block-is-missing_invalid", one(lopsided, eager), "INVALID", "3 rounds of the incumbent and 2"),
+        ("no-eager-boot_invalid", given({}, boots, fast), "INVALID", "eager: 0 rounds"),
+        ("no-rate_invalid", one(blocks("graphs", 1e-9), eager), "INVALID", "graphs: a block without a rate"),
+        ("blocks-of-two-boots_invalid", one(mixed, eager), "INVALID", "graphs: blocks of several boots"),
+        ("sample-of-another-kind_invalid", given({}, boots, [other]), "INVALID", "no reading for"),
+        ("not-measured_invalid", given({}, boots, [(fast[0][0], None)]), "NOT_RUN", "no sample"),
+        ("unknown-parameter_invalid", one(fast, eager, gap=1), "INVALID", "gap"),
+    ]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.gates import blocks, common, engagement, likelihood, registry, shift
+from runner.gates import blocks, common, engagement, likelihood, paired, registry, shift
 from runner.gates.base import GateInput
 from runner.model.verdict import Verdict
 from tests.gates.mutants import broken, mutants_of
@@ -21,6 +21,7 @@ SHARED = {
     common: (),
     engagement: ("engaged", "speed", "watermark", "knock-out", "ppl-decode", "ppl-prefill"),
     likelihood: ("ppl-prefill", "ppl-decode"),
+    paired: ("needle", "score", "vision"),
     shift: ("watermark", "perturbation", "knock-out"),
 }
 """Modules behind several gates, and whose cases notice (none named: everybody's)."""

@@ -64,7 +64,7 @@ def _common(of: PlannedWindow) -> list[Case]:
     """What keeps traces from counting, whatever is read from them."""
     pair = (trace(0, 2), trace(1, 2))
     without = of.model_copy(update={"arguments": {"groups": GROUPS}})
-    torn = {"facts": {"traces": ["{}"]}}
+    torn: dict[str, Any] = {"facts": {"traces": ["{}"]}}
     return [
         ("two-ranks_pass", _one(of, *pair, ranks=2), of, None),
         ("out-of-order_pass", _one(of, *reversed(pair), ranks=2), of, None),
@@ -100,7 +100,7 @@ def launches() -> list[Case]:
     of_one = of.model_copy(update={"arguments": ARGUMENTS | {"layer_kernels": LAYER_KERNELS[:1]}})
     eight = [trace(rank, 8) for rank in range(8)]
     pair = (trace(0, 2), trace(1, 2))
-    stood_still = {"counters_after": (counters(5 + 2 * STEPS), counters(5, 1))}
+    stood_still: dict[str, Any] = {"counters_after": (counters(5 + 2 * STEPS), counters(5, 1))}
     linear = counters(5 + STEPS)
     linear = linear.model_copy(update={"witness": (*linear.witness, linear.witness[0].model_copy(update=LINEAR))})
     return [

@@ -15,7 +15,15 @@ from typing import Any
 import yaml
 
 from serve.instruments.registry import all_instruments, instrument
-from tests.instruments import cases_engine, cases_gpu, cases_likelihood, cases_streams, cases_traces
+from tests.instruments import (
+    cases_answers,
+    cases_engine,
+    cases_gpu,
+    cases_likelihood,
+    cases_speculation,
+    cases_streams,
+    cases_traces,
+)
 from tests.instruments.build import Case
 
 FOLDER = Path(__file__).resolve().parent
@@ -27,6 +35,13 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "knock-out-decline": cases_engine.knock_out_decline,
     "knock-out-zero": cases_engine.shift("knock-out-zero"),
     "kv-window": cases_engine.kv_window,
+    "acceptance": cases_speculation.acceptance,
+    "greedy-band": cases_speculation.greedy_band,
+    "memory": cases_answers.memory,
+    "sanity": cases_answers.sanity,
+    "score": cases_answers.score,
+    "ttft": cases_answers.ttft,
+    "vision": cases_answers.vision,
     "launches": cases_traces.launches,
     "rank-skew": cases_traces.rank_skew,
     "needle": cases_likelihood.needle,

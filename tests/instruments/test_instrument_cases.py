@@ -41,7 +41,7 @@ MODULES: dict[ModuleType, tuple[str, ...]] = {
     vars(registry)[name.replace("-", "_")]: (name,)
     for name in NAMES
     if name not in ("watermark", "perturbation", "knock-out-zero", "ppl-decode", "ppl-prefill", "finish", "pack")
-    and name not in ("kernel-speed", "pressure", "sanitizer")
+    and name not in ("kernel-speed", "pressure", "sanitizer", "ttft")
 }
 """Instruments that decide something in their own file; the rest only name what a shared module does."""
 SHARED: dict[ModuleType, tuple[str, ...]] = {
@@ -50,7 +50,7 @@ SHARED: dict[ModuleType, tuple[str, ...]] = {
     engagement: ("speed", "ppl-decode"),
     likelihood: ("ppl-prefill", "ppl-decode", "kld", "speed"),
     machine: ("speed",),
-    metrics: ("speed", "ppl-prefill"),
+    metrics: ("speed", "ppl-prefill", "acceptance"),
     shift: ("watermark",),
     streams: ("speed", "finish"),
     traces: ("launches", "rank-skew"),

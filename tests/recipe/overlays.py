@@ -7,7 +7,7 @@ from typing import Any
 
 from recipe.mini.random_pack import generate
 from recipe.product import Job
-from runner.model.order import Overlay
+from runner.model.order import Bake, Overlay
 
 SHAPE: dict[str, Any] = {"hidden": 128, "intermediate": 128, "experts": 2, "topk": 1, "vocabulary": 512, "layers": 3}
 SWAPPED = "model.layers.1.mlp.experts"
@@ -35,7 +35,7 @@ def recipe_of(donor: Path, **changes: Any) -> Overlay:
     return Overlay.model_validate(words | changes)
 
 
-def job_of(folder: Path, source: Path, recipe: Overlay, *, product: Path | None = None) -> Job:
+def job_of(folder: Path, source: Path, recipe: Overlay | Bake, *, product: Path | None = None) -> Job:
     """A job whose product and work lie in ``folder``."""
     return Job(recipe, source, folder, product or folder / "product", folder / "work")
 

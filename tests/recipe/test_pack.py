@@ -295,6 +295,23 @@ def test_a_configuration_of_four_bits_over_seven_is_told_by_layer(tmp_path: Path
     assert faults[0].expected.startswith("7.0000 (model.layers.0: K=7; model.layers.1: K=7")
 
 
+def test_FL_40_a_configuration_that_speaks_of_another_class_is_a_fault(pack: Path) -> None:
+    """The served class names its layers ``language_model.model.layers``, the block still ``model.layers``."""
+
+    def renamed(config: dict[str, Any]) -> None:
+        block = config["quantization_config"]
+        block["tensor_storage"] = {f"language_model.{name}": facts for name, facts in block["tensor_storage"].items()}
+
+    _edit(pack / "config.json", renamed)
+    faults = inspect(pack)[1]
+    assert {error.fault for error in faults} == {Fault.CONFIGURATION}
+    assert {error.what for error in faults} == {
+        "module is declared but not packed",
+        "module is packed but not declared",
+    }
+    assert any(f"language_model.{EXPERT}" in error.where for error in faults)
+
+
 def test_layers_are_counted_from_headers(original: Path) -> None:
     layers = read_pack(original).layers()
     assert list(layers) == ["outside the layers", "model.layers.0", "model.layers.1"]

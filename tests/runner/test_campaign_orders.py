@@ -52,6 +52,24 @@ def test_kinds(name: str, kind: type[WorkOrder]) -> None:
     assert isinstance(order_of(name), kind)
 
 
+SEATS = {"T2": "ohtani-tp8-mixed", "T3": "ohtani-tp8-d2", "T4": "ohtani-tp8-d2", "T6": "ohtani-tp8-k2x3"}
+"""What served on the same eight cards when the order was given."""
+
+
+@pytest.mark.parametrize("name", SEATS)
+def test_what_is_made_is_planned_beside_what_served_that_day(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    order, manifest = order_of(name), load_manifest(SEATS[name])
+    assert isinstance(order, OverlayOrder | BakeOrder | PatchOrder)
+    assert order.target is not None
+    assert (order.target.seat, order.target.pack) == (manifest.name, manifest.pack)
+    assert "target" in [addition.field for addition in order.added]
+    canonical = load_manifest("ohtani-tp8")
+    assert (manifest.machine, manifest.container) == (canonical.machine, canonical.container)
+    assert manifest.pack != canonical.pack
+    assert run(["plan", str(FOLDER / f"{name}.yaml")]) == 0
+    assert "candidate-only" in capsys.readouterr().out
+
+
 LINES = [
     ("T2", "verify", "expected names == 9216 tensors"),
     ("T2", "host-memory", "peak < 6 GB"),
@@ -101,6 +119,8 @@ KILLS = [
     ("F2-T0", "dense-segment", "< 1.05", "stop"),
     ("F2-T1", "dense-segment", "< 1.15", "ship-off"),
     ("F2-T1", "step-time", "< 3", "stop"),
+    ("F2-T1", "four-streams", "< 1.0", "ship-off"),
+    ("F2-T1", "eager-gap", "> 1.0", "ship-off"),
     ("F3", "trellis-interval", "< 150", "stop"),
     ("F3", "floor-ratio", "> 190", "stop"),
 ]
@@ -110,6 +130,21 @@ KILLS = [
 def test_a_kill_line_is_where_it_was(name: str, gate: str, figure: str, action: str) -> None:
     line = next(one for one in order_of(name).kill_lines if one.gate == gate)
     assert (f"{line.op} {line.value}", line.action, line.decided_before_run) == (figure, action, True)
+
+
+def test_stages_exemptions_and_links_are_fields_and_no_words() -> None:
+    for name in ("F2-T0", "F2-T1"):
+        order = order_of(name)
+        assert order.scope is not None
+        assert [stage.launches for stage in order.scope.stages] == [341, 258, None]
+        measure = gate_of(order, "floor-ratio").measure
+        assert measure is not None
+        assert [(one.case, one.reason_required) for one in measure.exempt] == [("group b", True)]
+    for name in ("T2", "T3"):
+        overlay = order_of(name)
+        assert isinstance(overlay, OverlayOrder)
+        assert overlay.recipe is not None
+        assert (overlay.recipe.unchanged, overlay.recipe.store) == ("link", "packs")
 
 
 ORDERED = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 
 from runner.check import check_file
 from runner.cli import run
+from runner.craft.crew import load_crew
 from runner.errors import InputError
+from runner.model.order import KernelOrder, load_order
 from runner.paths import source_root
 from runner.workspace import KINDS, SCHEMA, make_workspace, write_starter
 from tests.runner.flow_orders import kernel_order, write_order
@@ -135,6 +138,42 @@ def test_a_starter_that_was_filled_in_has_a_plan(tmp_path: Path, kind: str) -> N
     path.write_text(re.sub(r"<[^>\n]+>", "something", text), encoding="utf-8")
     assert check_file(path) == ()
     assert run(["plan", str(path)]) == 0
+
+
+def test_a_workspace_begins_with_a_crew_and_hints_are_for_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "my work"
+    assert run(["init", str(folder)]) == 0
+    crew = folder / "orders" / "people" / "craftspeople.yaml"
+    assert "codex" in load_crew(folder).craftspeople
+    crew.write_text("schema_version: 1\ncraftspeople: {me: {kind: person}}\n")
+    assert run(["init", str(folder)]) == 0
+    assert list(load_crew(folder).craftspeople) == ["me"]
+    monkeypatch.setenv("CARVE_WORKSPACE", str(folder))
+    capsys.readouterr()
+    assert run(["new", "first"]) == 0
+    hint = capsys.readouterr().out.rpartition("runner check ")[2]
+    assert shlex.split(hint) == [str(folder / "orders" / "first.yaml")]
+
+
+def test_a_starter_names_a_kernel_of_its_own(tmp_path: Path) -> None:
+    order = load_order(write_starter(make_workspace(tmp_path / "w"), "my-kernel", "kernel", "cpu-mini-tp2")).order
+    assert isinstance(order, KernelOrder)
+    assert (order.candidate.variant, order.candidate.sources) == ("my-kernel", ("kernels/cpu/my_kernel.cpp",))
+
+
+@pytest.mark.parametrize("seat", ["desk-h200", "ohtani-tp8"])
+def test_a_starter_fits_a_seat_of_another_kind(tmp_path: Path, seat: str) -> None:
+    path = write_starter(make_workspace(tmp_path / "w"), "try", "kernel", seat)
+    path.write_text(re.sub(r"<[^>\n]+>", "something", path.read_text(encoding="utf-8")), encoding="utf-8")
+    assert check_file(path) == ()
+
+
+def test_only_a_survey_stands_nowhere(tmp_path: Path) -> None:
+    path = write_starter(make_workspace(tmp_path / "w"), "try", "kernel", "none")
+    path.write_text(re.sub(r"<[^>\n]+>", "something", path.read_text(encoding="utf-8")), encoding="utf-8")
+    assert any("a survey stands there" in str(fault) for fault in check_file(path))
 
 
 def test_what_no_starter_can_be(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from runner.model.order import GateOrder, KernelOrder, Order, parse_order
 from runner.plan_parameters import sealed_parameters
 from runner.steps.seats import load_manifest
 from runner.yaml_strict import parse, read
-from serve.adapters.process import flags
+from serve.adapters.engine_command import flags
 from tests.runner.flow_orders import gate_order, kernel_order, write_order
 
 PINS = "pack: toy, pins: {vllm: 695e0514, exllamav3: 07320415, plugin: 7320415}"

@@ -61,6 +61,10 @@ def test_every_stage_of_an_order_has_its_next_action(kit: Kit, capsys: pytest.Ca
     assert state(kit).next == "runner dispatch orders/small-lna2.yaml --to crafter --execute"
     with bench.hold():
         assert (state(kit).stage, state(kit).detail) == ("at work", "attempt 3 by crafter")
+    kit.order.write_text(kit.order.read_text() + "# another text\n")
+    clone = dispatch(kit.given("maker"))
+    assert (state(kit).stage, state(kit).detail) == ("at work", f"attempt 1 by maker, in {clone}")
+    assert state(kit).next == "runner dispatch orders/small-lna2.yaml --to maker --hand-in --execute"
     kit.order.write_text(order_text(gates="  - {name: needle}\n").replace("kind: kernel", "kind: wish"))
     assert state(kit).stage == "malformed"
     kit.order.write_text(order_text().replace("pack: toy", "pack: other"))

@@ -8,11 +8,13 @@ from typing import Any
 
 from carve_kernels.build import build
 
+from recipe.pack import read_pack
 from runner.model.plan import PlannedBoot
 from runner.paths import source_root
 from runner.steps.seats import load_manifest
 from serve.adapters.booted import BootedEngine
 from serve.adapters.process import ProcessSeat
+from serve.prediction import predict
 from serve.seat import BootRequest
 
 PACK = source_root() / "recipe/mini/pack"
@@ -62,6 +64,15 @@ def stop_clean(engine: BootedEngine) -> None:
     """End it; nothing may be left."""
     record = engine.stop()
     assert (record.ended, record.leftovers) == ("stopped", ())
+
+
+def assert_predicted(engine: BootedEngine, seat: str) -> None:
+    """Each rank holds what was predicted from the pack's headers, within 2 %."""
+    predicted = predict(read_pack(PACK), load_manifest(seat).arguments)
+    for rank, live in zip(predicted, engine.call("resolved"), strict=True):
+        assert abs(live["weights_bytes"] / rank.weights_bytes - 1) < 0.02
+        assert abs(live["kv_cache_tokens"] / rank.kv_tokens - 1) < 0.02
+        assert live.get("scratch_bytes", 0) == rank.scratch_bytes
 
 
 def complete(engine: BootedEngine, **body: Any) -> dict[str, Any]:

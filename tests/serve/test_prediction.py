@@ -12,7 +12,7 @@ from recipe.pack import Pack, read_pack
 from runner.errors import InputError
 from runner.paths import source_root
 from runner.steps.seats import load_manifest
-from serve.prediction import kv_budget, kv_bytes_per_token, predict
+from serve.prediction import Device, kv_budget, kv_bytes_per_token, predict
 
 GIB = 1 << 30
 ARGUMENTS = load_manifest("cpu-mini").arguments
@@ -49,6 +49,17 @@ def test_scratch_is_the_kernels_own_formula(pack: Pack) -> None:
     ranks = predict(pack, {**ARGUMENTS, "tensor_parallel_size": 2}, formula)
     assert asked == [(2176, 256, 256, 3, 6)]
     assert [rank.scratch_bytes for rank in ranks] == [7, 7]
+
+
+def test_kv_gets_what_a_device_has_left(pack: Pack) -> None:
+    device = Device(total_bytes=1 << 30, activation_bytes=100 << 20, graph_bytes=40 << 20, other_bytes=10 << 20)
+    arguments = {**ARGUMENTS, "kv_cache_memory_bytes": None, "gpu_memory_utilization": "0.5"}
+    (rank,) = predict(pack, arguments, lambda *_: 7 << 20, device)
+    left = (512 - 100 - 40 - 10 - 7 << 20) - rank.weights_bytes
+    assert rank.kv_tokens == left // (4096 * 128) * 128
+    assert rank.graph_bytes == 40 << 20
+    (given,) = predict(pack, ARGUMENTS, None, device)
+    assert given.kv_tokens == 32768, "the arguments name the pool"
 
 
 def test_few_kv_heads_are_shared(pack: Pack) -> None:

@@ -7,19 +7,13 @@ runtime inside. The compiler's own record of registers, spills and shared memory
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
-import shutil
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from carve_kernels.build import include_closure, run_compiler
+from carve_kernels.compiler import build_once, compiler_words, content_digest, include_closure, run_compiler
 from carve_kernels.cuda.registry import sources_folder, variant
-from runner.digest import sha256_file, sha256_json
-from runner.errors import InputError, StateError
-from runner.paths import cache_home
+from runner.errors import InputError
 
 ARCHITECTURES = ("sm_90a", "sm_120a", "sm_89", "sm_80")
 _FLAGS = (
@@ -60,35 +54,19 @@ def build(name: str, architecture: str = "sm_90a", folder: Path | None = None) -
     chosen, folder = variant(name), (folder or sources_folder()).resolve()
     if architecture not in ARCHITECTURES:
         raise InputError("no such GPU architecture", expected=", ".join(ARCHITECTURES), found=architecture)
-    compiler = _compiler()
+    compiler = compiler_words("NVCC", "nvcc", "CUDA", "install the CUDA toolkit (13.0)")
     flags = [*_FLAGS, *_target(architecture), *(f"-D{define}" for define in chosen.defines)]
+    library = f"lib{name}.so"
     files = include_closure(folder, chosen.source)
-    digest = sha256_json(
-        {
-            "source": chosen.source,
-            "files": {file.relative_to(folder).as_posix(): sha256_file(file) for file in files},
-            "flags": flags,
-            "compiler": run_compiler([*compiler, "--version"], folder, chosen.source).stdout,
-        }
-    )
-    finished = cache_home() / "build" / digest
-    library = finished / f"lib{name}.so"
-    if library.exists():
-        return library
-    finished.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=finished.parent, prefix=".building-") as temporary:
-        made = Path(temporary) / "made"
-        made.mkdir()
-        result = run_compiler([*compiler, *flags, chosen.source, "-o", str(made / library.name)], folder, chosen.source)
+    digest = content_digest(folder, chosen.source, compiler, files, flags=flags, library=library)
+
+    def make(finished: Path, _work: Path) -> None:
+        command = [*compiler, *flags, chosen.source, "-o", str(finished / library)]
+        result = run_compiler(command, folder, chosen.source)
         text = json.dumps([asdict(each) for each in resources(result.stderr)], indent=1)
-        (made / "resources.json").write_text(text + "\n", encoding="utf-8")
-        try:
-            made.replace(finished)
-        except OSError:
-            # Another builder was first; its library has the same content. Anything else is a true failure.
-            if not library.exists():
-                raise
-    return library
+        (finished / "resources.json").write_text(text + "\n", encoding="utf-8")
+
+    return build_once(digest, library, make)
 
 
 def resources(words: str) -> list[Resources]:
@@ -109,15 +87,3 @@ def resources(words: str) -> list[Resources]:
 def _target(architecture: str) -> list[str]:
     number = architecture.removeprefix("sm_")
     return ["-gencode", f"arch=compute_{number},code=sm_{number}"]
-
-
-def _compiler() -> list[str]:
-    words = shlex.split(os.environ.get("NVCC", "nvcc"))
-    if not words or shutil.which(words[0]) is None:
-        raise StateError(
-            "no CUDA compiler",
-            expected="nvcc or the compiler named by NVCC",
-            found=words[0] if words else "an empty NVCC",
-            next_step="install the CUDA toolkit (13.0) or set NVCC",
-        )
-    return words

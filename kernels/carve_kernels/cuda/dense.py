@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from carve_kernels.library import DECLINES, ROW_BINS
+from carve_kernels.abi import DECLINES, ROW_BINS
 from runner.errors import InputError
 
 ROWS, PARTS, BLOCK = 32, 8, 128

@@ -7,7 +7,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from carve_kernels.library import DECLINES, MAX_LAYERS, CLayerCounters, LayerCount
+from carve_kernels.abi import (
+    CALL_HEAD,
+    DECLINES,
+    MAX_LAYERS,
+    TENSORS,
+    CLayerCounters,
+    LayerCount,
+    counted,
+    open_library,
+)
 from runner.errors import InputError, SeatError
 
 ABI_VERSION = 1
@@ -23,9 +32,7 @@ class CExperts(ctypes.Structure):
     """``carve_cuda_experts``: device arrays of device pointers, one a expert."""
 
     _fields_ = (
-        ("trellis", ctypes.c_void_p),
-        ("suh", ctypes.c_void_p),
-        ("svh", ctypes.c_void_p),
+        *TENSORS,
         ("bits", ctypes.c_int32),
         ("codebook", ctypes.c_int32),
     )
@@ -35,14 +42,7 @@ class MoeCall(ctypes.Structure):
     """``carve_cuda_moe_call``."""
 
     _fields_ = (
-        ("abi_version", ctypes.c_int32),
-        ("layer", ctypes.c_int32),
-        ("rows", ctypes.c_int32),
-        ("hidden", ctypes.c_int32),
-        ("intermediate", ctypes.c_int32),
-        ("topk", ctypes.c_int32),
-        ("experts", ctypes.c_int32),
-        ("limit", ctypes.c_float),
+        *CALL_HEAD,
         ("x_type", ctypes.c_int32),
         ("out_type", ctypes.c_int32),
         ("x", ctypes.c_void_p),
@@ -86,14 +86,9 @@ class Library:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self._handle = ctypes.CDLL(str(path))
-            self._forward = self._handle.carve_cuda_moe_forward
-            self._plan = self._handle.carve_cuda_moe_plan
-            self._scratch, self._counters = self._handle.carve_cuda_moe_scratch, self._handle.carve_cuda_counters
-            self._describe, self._error = self._handle.carve_cuda_describe, self._handle.carve_cuda_last_error
-        except (OSError, AttributeError) as error:
-            raise SeatError("not a GPU kernel library", where=str(path), found=str(error)) from error
+        names = ("moe_forward", "moe_plan", "moe_scratch", "counters", "describe", "last_error")
+        self._handle, functions = open_library(path, "GPU kernel library", [f"carve_cuda_{name}" for name in names])
+        self._forward, self._plan, self._scratch, self._counters, self._describe, self._error = functions
         self._forward.argtypes = [ctypes.POINTER(MoeCall)]
         self._plan.argtypes = [ctypes.POINTER(MoeCall), ctypes.POINTER(Device), ctypes.POINTER(Plan)]
         self._scratch.restype, self._counters.restype = ctypes.c_uint64, ctypes.c_void_p
@@ -158,9 +153,4 @@ def counts(raw: bytes) -> tuple[LayerCount, ...]:
     """Every layer that was called, from a copy of the counters (COUNTERS_BYTES); InputError for another length."""
     if len(raw) != COUNTERS_BYTES:
         raise InputError("not a copy of the counters", expected=f"{COUNTERS_BYTES} bytes", found=f"{len(raw)} bytes")
-    table = (CLayerCounters * MAX_LAYERS).from_buffer_copy(raw)
-    return tuple(
-        LayerCount(layer, entry.launches, tuple((size, number) for size, number in enumerate(entry.rows) if number), 0)
-        for layer, entry in enumerate(table)
-        if entry.launches
-    )
+    return counted((CLayerCounters * MAX_LAYERS).from_buffer_copy(raw))

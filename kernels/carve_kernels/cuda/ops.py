@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import torch
 
+from carve_kernels.abi import LayerCount
 from carve_kernels.cuda.library import COUNTERS_BYTES, MAX_ROWS, TYPES, CExperts, Library, MoeCall, counts
 from carve_kernels.exl3.codebook import Codebook
-from carve_kernels.library import LayerCount
 from runner.errors import InputError
 
 Part = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

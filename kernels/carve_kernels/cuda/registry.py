@@ -37,25 +37,42 @@ VARIANTS = {
         Variant("dense-null-decode", Role.DESK, "cuda/dense.cu", "the same loads, nothing decoded", (_NULL_DECODE,)),
         Variant("dense-brief", Role.DESK, "cuda/dense.cu", "one instantiation", ("CARVE_ONE_INSTANTIATION",)),
         Variant("lna2-brief", Role.DESK, "cuda/lna2.cu", "the tuned instantiations", ("CARVE_TUNED_ONLY",)),
-        Variant(
-            "lna2-paired-cluster16",
-            Role.DESK,
-            "cuda/lna2.cu",
-            "trial: an expert a cluster",
-            (_PAIRED, "CARVE_CLUSTER=16"),
-        ),
         Variant("ceilings", Role.DESK, f"{_DESK}/ceilings.cu", "how fast the card reads, and decodes without reading"),
         Variant("planted", Role.DESK, f"{_DESK}/planted.cu", "kernels with one fault each, for the sanitizer's tools"),
         Variant("lna2-null-decode", Role.DESK, "cuda/lna2.cu", "the same loads, nothing decoded", (_NULL_DECODE,)),
     )
 }
 
+_TUNED_ONLY, _OVERLAP, _CLOCKS = "CARVE_TUNED_ONLY", "CARVE_OVERLAP", "CARVE_CLOCKS"
+_CLUSTER = {size: f"CARVE_CLUSTER={size}" for size in (4, 8, 16)}
+
+TRIALS = {
+    variant.name: variant
+    for variant in (
+        Variant(name, Role.DESK, "cuda/lna2.cu", description, (_TUNED_ONLY, *defines))
+        for name, description, defines in (
+            ("lna2-paired-tickets", "the kernel as it is, tuned instantiations", (_PAIRED,)),
+            ("lna2-paired-overlap", "a launch starts while the one before it ends", (_PAIRED, _OVERLAP)),
+            ("lna2-paired-cluster16", "an expert a cluster of 16", (_PAIRED, _CLUSTER[16])),
+            ("lna2-paired-cluster8", "an expert a cluster of 8", (_PAIRED, _CLUSTER[8])),
+            ("lna2-paired-cluster4", "an expert a cluster of 4, for tests of small layers", (_PAIRED, _CLUSTER[4])),
+            ("lna2-paired-cluster16-overlap", "both", (_PAIRED, _CLUSTER[16], _OVERLAP)),
+            ("lna2-cluster16", "an expert a cluster of 16, canonical weights", (_CLUSTER[16],)),
+            ("lna2-paired-cluster16-null-decode", "the same loads", (_PAIRED, _CLUSTER[16], _NULL_DECODE)),
+            ("lna2-paired-tickets-clocks", "with phase clocks", (_PAIRED, _CLOCKS)),
+            ("lna2-paired-cluster16-clocks", "with phase clocks", (_PAIRED, _CLUSTER[16], _CLOCKS)),
+        )
+    )
+}
+"""Designs that are build options until they have been measured: sm_90a, tuned instantiations."""
+
 
 def variant(name: str) -> Variant:
-    """The GPU variant called ``name``; InputError with the known names otherwise."""
-    if name not in VARIANTS:
-        raise InputError("no such GPU kernel variant", expected=", ".join(VARIANTS), found=name)
-    return VARIANTS[name]
+    """The GPU variant or trial called ``name``; InputError with the known names otherwise."""
+    known = VARIANTS | TRIALS
+    if name not in known:
+        raise InputError("no such GPU kernel variant", expected=", ".join(known), found=name)
+    return known[name]
 
 
 def sources_folder() -> Path:

@@ -17,6 +17,7 @@ from runner.model.order.order import (
     RunnableOrder,
     SurveyOrder,
     WorkOrder,
+    files_of,
     load_order,
     parse_order,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "SurveyOrder",
     "Target",
     "WorkOrder",
+    "files_of",
     "load_order",
     "parse_order",
 ]

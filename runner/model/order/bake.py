@@ -55,8 +55,9 @@ class Bake(Record):
     """The last pattern that fits a module decides; every module needs one."""
     codebook: Literal["mcg", "mul1", "default"] = "mcg"
     seed: Whole = 0
-    quantiser: Literal["native", "exllamav3"] = "native"
-    """``native`` runs on processors; ``exllamav3`` is that library's own and needs a GPU."""
+    quantiser: Literal["native", "exllamav3", "exllamav3-conversion"] = "native"
+    """``native`` runs on processors. The others need a GPU: ``exllamav3`` is that library's search on our calibration,
+    ``exllamav3-conversion`` its conversion of the whole source, which calibrates on the library's own text."""
     calibration: Calibration | None = None
     planted_fault: PlantedFault | None = None
 

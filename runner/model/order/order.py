@@ -158,6 +158,13 @@ RunnableOrder = KernelOrder | GateOrder | RecipeOrder | SurveyOrder
 """Orders that have a run."""
 
 
+def files_of(order: WorkOrder) -> tuple[str, ...]:
+    """The globs of an order that a craftsperson can deliver; none for one that the runner makes by itself."""
+    if isinstance(order, KernelOrder):
+        return order.candidate.files_allowed
+    return order.scope.files_allowed if isinstance(order, PatchOrder) and order.scope else ()
+
+
 class OrderFile(Record):
     """An order as it was read."""
 

@@ -36,6 +36,7 @@ gates:
         - {metric: launch, op: "<=", pass_at: 88, unit: µs, floor: least}
         - {metric: gain, op: ">=", pass_at: 1.15, unit: ratio}
       needs: [gpu]
+  - {name: ppl-decode, parameters: {margin: 0.005}}
   - name: restore
 kill_lines: [{gate: kernel-time, metric: launch, op: ">", value: 190, unit: µs, rests_on: [bytes]}]
 floors: [{id: least, what: 23 experts, bytes: 18688512, bandwidth: 270, microseconds: 69.2, rests_on: [bytes]}]

@@ -102,6 +102,9 @@ JUDGEMENT = [
 PRIOR_ART = "design: {prior_art: [{what: the incumbent, where: exllamav3, verdict: slow}]}\n"
 DUTIES = [
     (PRIOR_ART, "", "design.prior_art", "no prior art"),
+    ("  - {name: ppl-decode, parameters: {margin: 0.005}}\n", "", "gates", "faster alone is worth nothing"),
+    ("variant: lna2,", "variant: lna2, incumbent: half-k,", "candidate.incumbent", "wrong on purpose"),
+    ("files_allowed: [kernels/cpu/lna2.cpp]", "files_allowed: [tests/*]", "candidate.files_allowed.0", "is nothing"),
     (", substitute_if_absent: another host", "", "capability.0.available", "no substitute"),
     ("field: primary.pairs", "field: primary.threads", "added.0.field", "no field primary.threads"),
     ("goal: Show one thing.", "goal: <what is wanted>", "intent.goal", "still to be filled in: what is wanted"),

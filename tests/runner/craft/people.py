@@ -33,6 +33,24 @@ def learns(*_: str) -> None:
         SOURCE.write_text("lna2\n")
 
 
+def smith(*_: str) -> None:
+    """On the CPU seat: a kernel that drops half of k in one layer; then a wider gate; then tickets, made anew."""
+    brief, kernel = sys.stdin.read(), Path("kernels/cpu/lna2.cpp")
+    text = kernel.read_text()
+    half = "#define CARVE_DOWN_TILES(call, tiles) ((call).layer == 0 ? (tiles) / 2 : (tiles))\n"
+    if "## Attempt" not in brief:
+        include = '#include "tickets.h"\n'
+        assert include in text
+        kernel.write_text(text.replace(include, half + include))
+    elif "outside-allowed" not in brief:
+        assert "parity FAIL" in brief, brief
+        gate = Path("runner/gates/parity.py")
+        gate.write_text(gate.read_text() + "\n# wider\n")
+    else:
+        assert "parity FAIL" in brief, "what was learned before is not forgotten"
+        kernel.write_text(text.replace(half, "// every tile of k\n"))
+
+
 def forgets(*_: str) -> None:
     """A source that does not build; told so, the real work."""
     brief = sys.stdin.read()

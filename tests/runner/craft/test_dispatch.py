@@ -18,6 +18,7 @@ from runner.model.order import load_order
 from runner.paths import source_root
 from runner.steps.state import Silent
 from tests.runner.craft.bench_kit import LIMITS, Kit, git, order_text
+from tests.runner.test_workflow import ask
 
 SMALL = "  - {name: kld, parameters: {bound: 0.001}, windows: {documents: 20, tokens: 12, rows: 4}}\n"
 
@@ -184,6 +185,30 @@ def test_nothing_hidden_is_made_readable(kit: Kit) -> None:
         crew.write_text(text.replace("readable: [", f"readable: [{folder}, "))
         with pytest.raises(InputError, match="has to stay hidden"):
             dispatch(kit.given())
+
+
+def test_an_order_waits_for_another_one(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
+    kit.crew("honest")
+    first = kit.order.with_name("first.yaml")
+    first.write_text(order_text(gates="").replace("id: small-lna2", "id: first"))
+    kit.order.write_text(order_text() + "scope: {only_after: [first]}\n")
+    with pytest.raises(StateError, match="has to be finished first") as caught:
+        dispatch(kit.given())
+    assert caught.value.found == "none of first"
+    assert run(["execute", str(kit.order), "--quiet"]) == 2
+    assert ask(capsys, "execute", str(first))[0] == 0
+    assert given_to(kit).commit
+    kit.order.write_text(order_text() + "scope: {only_after: [nobody]}\n")
+    assert run(["check", str(kit.order)]) == 3
+    assert "there is no order nobody" in capsys.readouterr().out
+
+
+def test_what_an_order_forbids_is_not_allowed_by_a_wider_glob(kit: Kit) -> None:
+    kit.crew("honest")
+    kit.order.write_text(order_text(allowed="kernels/cpu/*") + "scope: {files_forbidden: [kernels/cpu/toy.txt]}\n")
+    attempt = given_to(kit)
+    assert [finding.kind for finding in attempt.findings] == ["outside-allowed"]
+    assert attempt.findings[0].detail == "changed kernels/cpu/toy.txt, which the order forbids"
 
 
 def test_the_order_names_who_may_work(kit: Kit) -> None:

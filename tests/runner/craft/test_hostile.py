@@ -72,7 +72,10 @@ def test_a_hostile_craftsperson_is_caught_and_named(kit: Kit, walls: str, deed: 
     if expected == "imports-none":  # there is no seed to be read in the sandbox, so the work is plain work
         assert (attempt.findings, git(kit.checkout, "status", "--porcelain")) == ((), "")
         return
-    assert expected in [finding.kind for finding in attempt.findings], attempt.findings
+    found = {finding.kind: finding.detail for finding in attempt.findings}
+    assert expected in found, attempt.findings
+    if expected == "failed":  # what was tried is named, although the sandbox let nothing of it happen
+        assert str(deed.argument(kit)) in found["failed"]
     assert attempt.commit is None
     assert attempt.session.sandbox.startswith(walls)
     if walls != "none":

@@ -23,7 +23,8 @@ from runner.model.order import load_order
 from runner.model.verdict import Status
 from runner.paths import source_root, state_home
 from runner.session import runs
-from runner.steps.state import Silent
+from runner.steps.boots import TOO_BUSY
+from runner.steps.state import Run, Silent
 from runner.verify import read_report, verify
 from runner.workflow import STEPS
 from serve.adapters.fake import FakeSeat
@@ -161,6 +162,21 @@ def test_a_broken_seat_uses_up_nobodys_attempts(small: Kit, monkeypatch: pytest.
     assert (carried.code, len(carried.attempts)) == (0, 1)
 
 
+def test_a_busy_machine_uses_up_nobodys_attempts(small: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.crew("honest", limits=attempts(1))
+
+    def busy(run: Run) -> int:
+        run.journal.write(TOO_BUSY)
+        return 2
+
+    with monkeypatch.context() as patched, pytest.raises(StateError, match="too busy to measure on"):
+        patched.setattr("runner.workflow.execute.__defaults__", ((*STEPS[:4], busy),))
+        carry_out(small.given())
+    bench = Bench.of(load_order(small.order))
+    assert settled(bench, small.workspace)[-1].waits
+    assert bench.passed_over() == {one.run for one in runs()}
+
+
 def test_a_person_is_given_the_next_clone_with_the_reasons(small: Kit) -> None:
     small.crew("honest")
     first = carry_out(small.given("maker"))
@@ -179,12 +195,13 @@ scope: {{files_allowed: [recipe/patches/quiet.yaml]}}
 gates:
   - {{name: product, parameters: {{loaded: same}}}}
   - name: resolved
+  - {{name: ppl-decode, parameters: {{margin: 0.0198}}, windows: {{documents: 20, tokens: 12, rows: 4}}}}
   - name: restore
 """
 
 
 def test_a_patch_is_made_by_a_craftsperson_too(kit: Kit) -> None:
-    name, file = f"pluggy=={version('pluggy')}", "pluggy/_version.py"
+    name, file = f"pluggy=={version('pluggy')}", "pluggy/_warnings.py"
     pristine = Path(str(distribution("pluggy").locate_file(file))).read_bytes()
 
     def patch(edit: Edit) -> str:
@@ -194,7 +211,7 @@ def test_a_patch_is_made_by_a_craftsperson_too(kit: Kit) -> None:
             made = made.model_copy(
                 update={"files": (part.model_copy(update={"after": sha256_bytes(patched(made, part, pristine))}),)}
             )
-        return base64.b64encode(json.dumps(made.model_dump(mode="json")).encode()).decode()
+        return base64.b64encode(json.dumps(made.model_dump(mode="json", exclude_none=True)).encode()).decode()
 
     wrong = patch(Edit(anchor="nowhere at all", place="replace", text="QUIET = True"))
     right = patch(Edit(anchor=None, place="end", text="QUIET = True\n"))
@@ -203,8 +220,11 @@ def test_a_patch_is_made_by_a_craftsperson_too(kit: Kit) -> None:
     )
     kit.crew("delivers", "recipe/patches/quiet.yaml", wrong, right)
     carried = carry_out(kit.given())
-    assert carried.code == 0, carried.attempts
+    assert carried.code == 0, [(one.findings, one.judged) for one in carried.attempts]
     assert [finding.kind for finding in carried.attempts[0].findings] == ["does-not-build"]
+    brief = (Bench.of(load_order(kit.order)).attempt_folder(1) / "brief.md").read_text()
+    assert "Only these files are taken" in brief
+    assert "\nrecipe/patches/quiet.yaml\n" in brief
     folder, trust = kit.workspace / "reports" / "small-patch" / carried.run, load_trust(kit.workspace)
     assert verify(folder, trust, kit.workspace, deep=True).verdict is Status.PASS
     signed, report, _ = read_report(folder, trust)
@@ -215,15 +235,14 @@ def test_a_patch_is_made_by_a_craftsperson_too(kit: Kit) -> None:
     assert not (source_root() / "recipe" / "patches" / "quiet.yaml").exists()
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"), [("overlay", "runner makes and judges it"), ("gate", "runner makes and judges it")]
-)
-def test_what_the_runner_makes_by_itself_is_given_to_nobody(kit: Kit, kind: str, words: str) -> None:
+@pytest.mark.parametrize("kind", ["overlay", "gate"])
+def test_what_the_runner_makes_by_itself_is_given_to_nobody(kit: Kit, kind: str) -> None:
+    kit.crew("honest")
     text = HEAD.format(name="small-other", kind=kind, seat="fake") + "gates: [{name: resolved}]\n"
     kit.order.write_text(text)
     with pytest.raises(InputError, match="nobody can be given") as caught:
         dispatch(kit.given())
-    assert words in caught.value.next_step
+    assert "makes and judges it from the order alone" in caught.value.next_step
     kit.order.write_text(text + "scope: {files_allowed: [recipe/patches/a.yaml]}\n")
     assert any("takes no file for it" in str(fault) for fault in check_file(kit.order))
 

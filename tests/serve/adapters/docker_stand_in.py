@@ -52,6 +52,8 @@ class World:
     port_taken: bool = False
     reset: dict[str, str] = field(default_factory=dict)
     """Variables that the engine sets otherwise than it was told."""
+    runs: str = ""
+    """Digest of another image that the container runs."""
     drops: str = ""
     """Inside path of a mount that the container does not get."""
     adds: str = ""
@@ -137,6 +139,7 @@ class Daemon:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        container.inspect["State"]["Pid"] = container.process.pid
         client.attached = container
         self._follow(container, client)
         code = container.process.wait()
@@ -172,7 +175,7 @@ class Daemon:
         ulimits = [(name, int(value)) for name, _, value in (one.partition("=") for one in asked.ulimit)]
         return {
             "Name": f"/{asked.name}",
-            "Image": asked.image,
+            "Image": f"sha256:{self.world.runs}" if self.world.runs else asked.image,
             "Mounts": listed,
             "State": {"Running": True, "Status": "running", "OOMKilled": False, "ExitCode": 0, "Error": ""},
             "Config": {
@@ -241,7 +244,8 @@ def _engine(command: list[str], port: str) -> list[str]:
             value = next(words)
             given[name] = int(value) if value.isdigit() else value
     configuration = json.dumps(given)
-    return [sys.executable, "-P", "-m", "serve.adapters.fake_engine", "--port", port, "--configuration", configuration]
+    engine = [sys.executable, "-P", "-m", "serve.adapters.fake_engine", "--port", port, "--traces", "/nonexistent"]
+    return [*engine, "--configuration", configuration]
 
 
 class _Handler(socketserver.StreamRequestHandler):

@@ -91,6 +91,8 @@ def test_the_toy_is_simulated_wherever_it_runs_and_is_left_running(tmp_path: Pat
         boot.switch("incumbent")
         with pytest.raises(SeatError, match="never switched"):
             boot.switch("lna2")
+        with pytest.raises(SeatError, match="only read"):
+            boot.call("perturb", {"rank": 0})
         assert engine.counters()[0].pid == boot.record.ranks[0].pid
         boot.stop()
         assert engine.call("resolved")[0]["variant"] == "incumbent"

@@ -28,7 +28,7 @@ from runner.steps.seats import load_manifest, seat_of
 from serve.adapters.booted import BootedEngine
 from serve.adapters.docker import DockerSeat, label_of
 from serve.adapters.docker_launch import LABEL
-from serve.adapters.watchdog import listening
+from serve.adapters.watchdog import descendants, listening
 from serve.seat import BootRequest
 from tests.serve.adapters.docker_stand_in import IMAGE, Daemon, World, docker
 
@@ -117,6 +117,7 @@ def test_a_boot_is_read_back_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
         record = boot.record
         assert (record.label, record.canary, record.kv_tokens) == ("simulated", True, 8192)
         assert [rank.rank for rank in record.ranks] == [0, 1]
+        assert {rank.pid for rank in record.ranks} <= set(descendants(record.pid)), "whose processor time is ours"
         assert (record.sandbox.tool, record.sandbox.version) == ("docker", "29.0.1")
         assert differing(record) == {}
         assert record.resolved["container.devices"] == [str(device) for device in DEVICES]
@@ -137,6 +138,7 @@ def test_a_boot_is_read_back_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
         assert not listening(port)
         assert "plugin ready on rank 1" in boot.logs()
         assert boot.stop() is boot.record
+        assert {path.name for path in (tmp_path / "boot").iterdir()} == {"engine.log"}
     verbs = [call[0] for call in daemon.calls if call[0] in ("run", "stop", "rm")]
     assert verbs == ["run", "stop", "rm"]
 
@@ -245,6 +247,7 @@ def test_a_missing_mount_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("world", "name", "found"),
     [
+        (World(runs="cd" * 32), "container.image", f"sha256:{'cd' * 32}"),
         (World(drops="/carve/extension.so"), "container.mount./carve/extension.so", None),
         (World(adds="/engine/attention.py"), "container.mounts", 10),
         (World(reset={"VLLM_PLUGINS": "other"}), "environment.VLLM_PLUGINS", "other"),

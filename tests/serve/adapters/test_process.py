@@ -13,12 +13,12 @@ from runner.errors import InputError, SeatError
 from runner.model.plan import PlannedBoot
 from runner.steps.seats import load_manifest
 from serve.adapters.booted import REFUSAL, last_words
+from serve.adapters.engine_command import flags
 from serve.adapters.process import (
     UNWANTED,
     argv,
     engine_cache,
     environment,
-    flags,
     installed_engine,
     label_of,
     link_pack,

@@ -39,6 +39,7 @@ class Desk:
 
     answer: Any
     base_url: str = ""
+    traces: Path | None = None
     asked: tuple[str, dict[str, Any]] | None = None
 
     @property

@@ -24,9 +24,14 @@ from serve.client.registry import driver
 from serve.instruments.registry import instrument
 from serve.seat import BootRequest
 
-LIBRARIES = {"lna2": "lna2", "slow-rank": "slow-rank", "one-rank": "one-rank", "lna2-watermark": "lna2-watermark"}
+LIBRARIES = {"lna2": "lna2", "slow-rank": "slow-rank", "one-rank": "one-rank", "prewarm-only": "prewarm-only"}
 PLANNED = PlannedBoot(id="traced", role="traced", libraries=tuple(LIBRARIES), strict=0, seconds=1)
-KERNELS = {"lna2": "lna2_kernel<*", "slow-rank": "slow_rank_kernel<*", "one-rank": "one_rank_kernel<*"}
+KERNELS = {
+    "prewarm-only": "*",
+    "lna2": "lna2_kernel<*",
+    "slow-rank": "slow_rank_kernel<*",
+    "one-rank": "one_rank_kernel<*",
+}
 
 
 @pytest.fixture(scope="module", params=[4, 8])
@@ -125,3 +130,21 @@ def test_a_perturbation_moves_every_rank(boot: BootedEngine) -> None:
     verdict = judged(boot, "perturbation", [(window, sample)])
     assert verdict.status is Status.PASS, verdict.reasons
     assert len(sample.engagement) == len(boot.record.ranks)
+
+
+def test_every_rank_holds_what_was_predicted(boot: BootedEngine) -> None:
+    window, sample = measured(boot, "memory", "lna2")
+    readings = [(window.model_copy(update={"expects": (), "control": True}), sample)]
+    verdict = judged(boot, "memory", readings, predicted=["kv_cache_tokens"])
+    assert verdict.status is Status.PASS, verdict.reasons
+    assert judged(boot, "memory", readings).status is Status.INVALID, "nobody knows the toy's weights"
+
+
+def test_what_ran_at_prewarm_alone_did_not_run(boot: BootedEngine) -> None:
+    """Every rank counted launches before the window, as every rank once logged that it was active (FL-07)."""
+    assert all(any(row.variant == "prewarm-only" and row.launches for row in rank.witness) for rank in boot.counters())
+    window, sample = measured(boot, "engaged", "prewarm-only", tokens=8)
+    verdict = judged(boot, "engaged", [(window, sample)])
+    assert verdict.status is Status.INVALID
+    for rank in range(len(boot.record.ranks)):
+        assert any(f"rank {rank}, " in reason and "declined not-ready" in reason for reason in verdict.reasons)

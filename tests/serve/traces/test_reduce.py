@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import EvidenceError
+from runner.model.engine_measure import LaunchesMeasure
 from runner.model.evidence import Evidence
 from serve.instruments import launches
 from serve.traces import json_stream
@@ -62,9 +63,9 @@ class Device:
         return path
 
 
-def steps(device: Device, count: int, **changes: int) -> None:
+def steps(device: Device, count: int, k2: int = 43, k3: int = 3) -> None:
     for _ in range(count):
-        device.step(**changes)
+        device.step(k2=k2, k3=k3)
 
 
 def test_the_campaigns_counts_make_24_steps(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_the_campaigns_counts_make_24_steps(tmp_path: Path) -> None:
     facts = {"traces": [trace.model_copy(update={"rank": 0, "ranks": 1}).model_dump_json()]}
     own: Evidence = evidence(of, facts=facts, counters_before=(counters(0),), counters_after=(counters(30),))
     measure = launches.reduce([own], of).measure
-    assert isinstance(measure, launches.LaunchesMeasure)
+    assert isinstance(measure, LaunchesMeasure)
     assert [(rank.steps, rank.annotated) for rank in measure.ranks] == [(24, 24)]
 
 

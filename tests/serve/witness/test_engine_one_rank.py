@@ -11,8 +11,8 @@ import pytest
 from runner.errors import SeatError
 from runner.model.evidence import RankCounters
 from serve.adapters.booted import BootedEngine
-from serve.adapters.process import requested
-from tests.serve.engine_boot import LAYERS, VARIANTS, complete, document, forced, request, worst
+from serve.adapters.engine_command import requested
+from tests.serve.engine_boot import LAYERS, VARIANTS, assert_predicted, complete, document, forced, request, worst
 
 pytestmark = pytest.mark.engine
 
@@ -44,6 +44,10 @@ def test_identity_is_read_from_the_live_engine(engine: BootedEngine) -> None:
     assert set(rank.libraries) == set(VARIANTS)
     assert len(set(rank.libraries.values())) == len(VARIANTS)
     assert set(rank.trees) == {"plugin", "witness"}
+
+
+def test_it_holds_what_was_predicted(engine: BootedEngine) -> None:
+    assert_predicted(engine, "cpu-mini")
 
 
 def test_resolved_equals_requested(engine: BootedEngine, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from serve.adapters.booted import BootedEngine
-from tests.serve.engine_boot import LAYERS, boot, document, forced, stop_clean, worst
+from tests.serve.engine_boot import LAYERS, assert_predicted, boot, document, forced, stop_clean, worst
 
 pytestmark = pytest.mark.engine
 
@@ -27,6 +27,10 @@ def test_both_ranks_answer_with_their_own_shards(engine: BootedEngine) -> None:
     assert ranks[0].weights != ranks[1].weights
     assert ranks[0].libraries == ranks[1].libraries
     assert engine.record.canary
+
+
+def test_both_ranks_hold_what_was_predicted(engine: BootedEngine) -> None:
+    assert_predicted(engine, "cpu-mini-tp2")
 
 
 def test_a_variant_can_run_on_one_rank_alone(engine: BootedEngine) -> None:

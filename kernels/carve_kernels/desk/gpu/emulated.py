@@ -6,43 +6,43 @@ It proves numbers, indices and schedules (who waits for what) without a GPU; spe
 from __future__ import annotations
 
 import ctypes
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from carve_kernels.build import include_closure, run_compiler
+from carve_kernels.abi import LayerCount
+from carve_kernels.compiler import build_once, compiler_words, content_digest, include_closure, run_compiler
 from carve_kernels.cuda.library import ABI_VERSION, COUNTERS_BYTES, TYPES, CExperts, Library, MoeCall, counts
 from carve_kernels.cuda.registry import sources_folder, variant
 from carve_kernels.desk.layers import Expert
 from carve_kernels.exl3.linear import Linear
-from carve_kernels.library import LayerCount
-from runner.digest import sha256_file, sha256_json
-from runner.paths import cache_home
 
 _MACHINE = "carve_kernels/desk/gpu/native/emulator"
 _FLAGS = (
     *("-std=c++17", "-O2", "-fPIC", "-shared", "-fno-strict-aliasing", "-mf16c", "-Wall", "-Wno-unknown-pragmas"),
-    *(f"-I{_MACHINE}", "-include", f"{_MACHINE}/cuda.h", "-DCARVE_TUNED_ONLY", "-x", "c++"),
+    *(f"-I{_MACHINE}", "-include", f"{_MACHINE}/cuda.h", "-x", "c++"),
 )
+CONTROL_BYTES = 32 * 8 + 32 * 256 * 4 + 65536 * 8
+"""Ticket counters, arrivals and flags at the beginning of the scratch (``data_at`` in ``problem.cuh``)."""
 
 
 def build(name: str, folder: Path | None = None) -> Path:
     """The library of GPU variant ``name`` for the host, tuned instantiations only; built once for each content."""
     chosen, folder = variant(name), (folder or sources_folder()).resolve()
-    flags = [*(f"-D{define}" for define in chosen.defines), *_FLAGS]
+    flags = [*(f"-D{define}" for define in sorted({*chosen.defines, "CARVE_TUNED_ONLY"})), *_FLAGS]
     files = {*include_closure(folder, chosen.source), *(folder / _MACHINE).iterdir()}
-    content = {file.relative_to(folder).as_posix(): sha256_file(file) for file in sorted(files)}
-    library = cache_home() / "build" / sha256_json({"files": content, "flags": flags}) / f"lib{name}.so"
-    if not library.exists():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=library.parent, prefix=".building-") as temporary:
-            made = Path(temporary) / library.name
-            run_compiler(["g++", *flags, chosen.source, "-o", str(made)], folder, chosen.source)
-            made.replace(library)
-    return library
+    compiler, library = (
+        compiler_words("CXX", "g++", "C++", "install g++ (Debian: apt-get install g++)"),
+        f"lib{name}.so",
+    )
+    digest = content_digest(folder, chosen.source, compiler, sorted(files), flags=flags, library=library)
+
+    def make(finished: Path, _work: Path) -> None:
+        run_compiler([*compiler, *flags, chosen.source, "-o", str(finished / library)], folder, chosen.source)
+
+    return build_once(digest, library, make)
 
 
 class EmulatedExperts:
@@ -74,6 +74,10 @@ class EmulatedExperts:
         start = -self._scratch.ctypes.data % 128
         call.scratch, call.scratch_bytes = self._scratch.ctypes.data + start, len(self._scratch) - 128
         return self.library.forward(call), out
+
+    def poison_scratch(self) -> None:
+        """NaN in all of the scratch but its control words."""
+        self._scratch[-self._scratch.ctypes.data % 128 + CONTROL_BYTES :] = 0xFF
 
     def counts(self) -> tuple[LayerCount, ...]:
         """The library's own count."""

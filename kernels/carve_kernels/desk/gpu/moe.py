@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
+from carve_kernels.abi import MAX_LAYERS, CLayerCounters
 from carve_kernels.cuda.library import ABI_VERSION, MAX_ROWS, TYPES, CExperts, Library, MoeCall
-from carve_kernels.library import MAX_LAYERS, CLayerCounters
 from runner.errors import InputError
 
 PROJECTIONS = ("gate", "up", "down")

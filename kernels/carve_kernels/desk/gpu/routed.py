@@ -22,6 +22,8 @@ from runner.errors import InputError
 SERVED = Shape(hidden=4096, intermediate=256, experts=256, topk=6)
 """One rank's share at tensor parallel 8 (campaign section 5.1)."""
 SMALL = Shape(hidden=512, intermediate=256, experts=16, topk=4)
+WIDE = Shape(hidden=2048, intermediate=256, experts=8, topk=4)
+"""The smallest that a cluster of 16 blocks can share."""
 ODD = Shape(hidden=640, intermediate=384, experts=12, topk=3)
 LIMIT = 10.0
 SETS = 16
@@ -220,12 +222,13 @@ class RoutedWorkload:
         return list(problems)
 
     def small(self, seed: int) -> list[Problem]:
-        """Two formats, four row counts, hot and spread routes."""
+        """Two formats, two shapes, four row counts, hot and spread routes."""
         source = Sources(seed, self.device)
         made: list[Problem] = []
         for bits in ((2, 2, 2), (3, 3, 3)):
-            experts = Experts(source.torch, SMALL, bits, Codebook.MCG)
-            made += [self._problem(experts, rows, (route, "gaussian"), source) for rows, route in SMALL_ROUTES]
+            for shape in (SMALL, WIDE):
+                experts = Experts(source.torch, shape, bits, Codebook.MCG)
+                made += [self._problem(experts, rows, (route, "gaussian"), source) for rows, route in SMALL_ROUTES]
         return made
 
     def refusals(self) -> Mapping[str, tuple[str, str]]:

@@ -15,6 +15,8 @@ from typing import Any
 from runner.errors import SeatError
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+UNFILTERED = "initcheck"
+"""Has to see who wrote the inputs, so it watches every kernel; its reports on others' kernels do not count."""
 TIMEOUT_SECONDS = 240
 _ERRORS = re.compile(r"ERROR SUMMARY: (\d+) error")
 _HAZARDS = re.compile(r"RACECHECK SUMMARY: (\d+) hazards? displayed \((\d+) errors?, (\d+) warnings?\)")
@@ -48,7 +50,7 @@ def _both(tool: str, kernel: str, exercise: Sequence[str], planted: Path) -> dic
     launches = _LAUNCHES.search(own)
     return {
         "tool": tool,
-        "errors": errors_of(own),
+        "errors": errors_naming(own, kernel) if tool == UNFILTERED else errors_of(own),
         "planted_errors": errors_of(fault),
         "launches": int(launches[1]) if launches else 0,
         "words": own[-_KEPT:],
@@ -64,10 +66,18 @@ def errors_of(words: str) -> int:
     return int(errors[1]) if errors else -1
 
 
+def errors_naming(words: str, kernel: str) -> int:
+    """Reports of a tool in which the access happened ``at`` a kernel with this in its name; -1 without a summary."""
+    if _ERRORS.search(words) is None:
+        return -1
+    reports = re.split(r"^=+ (?=\S)", words, flags=re.MULTILINE)
+    return sum(bool(re.search(rf"^=+ +at .*{re.escape(kernel)}", one, flags=re.MULTILINE)) for one in reports)
+
+
 def _watch(tool: str, kernel: str, command: Sequence[str]) -> str:
-    # initcheck has to see who wrote the inputs; the others need to watch our kernels only.
-    only = [] if tool == "initcheck" else ["--kernel-regex", f"kns={kernel}"]
-    argv = [program(), "--tool", tool, *only, "--print-limit", "10", *command]
+    only = [] if tool == UNFILTERED else ["--kernel-regex", f"kns={kernel}"]
+    limit = "100000" if tool == UNFILTERED else "10"
+    argv = [program(), "--tool", tool, *only, "--print-limit", limit, *command]
     # Memory straight from the driver: an access outside a tensor is then outside an allocation.
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     try:

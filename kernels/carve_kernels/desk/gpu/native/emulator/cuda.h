@@ -107,7 +107,7 @@ struct cudaLaunchConfig_t {
 
 inline int emulated(const char* name, int value) { const char* text = getenv(name); return text ? atoi(text) : value; }
 inline const char* cudaGetErrorName(cudaError_t) { return "cudaErrorUnknown"; }
-inline const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
+inline const char* cudaGetErrorString(cudaError_t) { return machine::the().failure.c_str(); }
 inline cudaError_t cudaGetDevice(int* number) { *number = 0; return cudaSuccess; }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
@@ -130,6 +130,7 @@ template <typename A> cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* c
   unsigned cluster = 1;
   for (unsigned i = 0; i < config->numAttrs; i++)
     if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) cluster = config->attrs[i].val.clusterDim.x;
-  machine::launch([=] { kernel(argument); }, config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes, cluster);
-  return cudaSuccess;
+  const auto body = [=] { kernel(argument); };
+  const bool well = machine::launch(body, config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes, cluster);
+  return well ? cudaSuccess : cudaErrorUnknown;
 }

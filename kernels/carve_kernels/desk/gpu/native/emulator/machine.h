@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 struct dim3 {
@@ -62,8 +63,11 @@ struct Cluster {
 struct Block {
   Cluster* cluster = nullptr;
   unsigned number = 0, rank = 0;
-  int threads = 0, arrived = 0;
-  uint64_t generation = 0;
+  int threads = 0;
+  struct {
+    int arrived = 0;
+    uint64_t generation = 0;
+  } barriers[16];
   int any = 0, any_before = 0;  // __syncthreads_or
   uint8_t* memory = nullptr;
   size_t memory_bytes = 0;
@@ -83,17 +87,30 @@ asm(".text\n.local carve_machine_switch\ncarve_machine_switch:\n"
     "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
     "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n");
 
+struct Pending {  // asynchronous work that may happen any time
+  std::function<void()> work;
+  uint32_t barrier;  // that counts it
+  bool late;         // not before nobody can go on without; all that one phase of a barrier counts, or nothing
+};
+
 struct Machine {
   Fiber* current = nullptr;
   void* scheduler = nullptr;
   std::function<void()> body;
   unsigned grid = 1, threads = 1;
+  uint32_t seed = 1;
   std::mt19937 random{1};
-  std::vector<std::function<void()>> pending;  // asynchronous work that may happen any time
+  std::vector<Pending> pending;
   uint64_t events = 0;                         // whatever may let somebody go on
   std::vector<uint8_t*> stacks;
+  std::string failure;  // of the launch under way or the last one
 
   Block& block() { return *current->warp->block; }
+
+  void later(std::function<void()> work, uint32_t barrier, uint32_t phase) {
+    const uint32_t drawn = (barrier / 8 * 2654435761u ^ (phase + 1) * 40503u ^ seed * 2246822519u) * 3266489917u >> 29;
+    pending.push_back({std::move(work), barrier, drawn < 2});
+  }
 };
 
 inline Machine& the() {
@@ -101,13 +118,16 @@ inline Machine& the() {
   return machine;
 }
 
-[[noreturn]] inline void fault(const char* what) {
+// Ends the launch; the runtime reports the words. A fiber that faults never goes on.
+inline void fault(const char* what) {
   Machine& machine = the();
+  char words[200];
   if (machine.current)
-    fprintf(stderr, "emulated kernel: %s (block %u, thread %d)\n", what, machine.block().number, machine.current->thread);
+    snprintf(words, sizeof words, "%s (block %u, thread %d)", what, machine.block().number, machine.current->thread);
   else
-    fprintf(stderr, "emulated kernel: %s\n", what);
-  abort();
+    snprintf(words, sizeof words, "%s", what);
+  if (machine.failure.empty()) machine.failure = words;
+  while (machine.current) carve_machine_switch(&machine.current->stack_pointer, machine.scheduler);
 }
 
 inline void check(bool holds, const char* what) {
@@ -153,20 +173,22 @@ inline const uint32_t (&meet(int operation, const uint32_t* words, int count))[3
   return slot;
 }
 
-inline void sync_block(int vote = 0) {
+inline void sync(int number, int threads, int vote = 0) {
   Block& block = the().block();
-  const uint64_t generation = block.generation;
+  auto& barrier = block.barriers[number];
+  const uint64_t generation = barrier.generation;
   block.any |= vote;
-  if (++block.arrived == block.threads) {
-    block.arrived = 0;
-    block.any_before = block.any;
-    block.any = 0;
-    block.generation++;
+  if (++barrier.arrived == threads) {
+    barrier.arrived = 0;
+    barrier.generation++;
+    if (number == 0) block.any_before = block.any, block.any = 0;
     the().events++;
   } else {
-    wait_until([&] { return block.generation != generation; });
+    wait_until([&] { return barrier.generation != generation; });
   }
 }
+
+inline void sync_block(int vote = 0) { sync(0, the().block().threads, vote); }
 
 inline uint8_t* shared_at(uint32_t address, int bytes) {
   Cluster& cluster = *the().block().cluster;
@@ -190,7 +212,7 @@ inline void run_blocks(std::vector<std::unique_ptr<Block>>& blocks) {
     for (Fiber& fiber : block->fibers) {
       if (stack == machine.stacks.size()) {
         void* memory = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) fault("no memory for stacks");
+        if (memory == MAP_FAILED) return fault("no memory for stacks");
         machine.stacks.push_back(static_cast<uint8_t*>(memory));
       }
       fiber.stack = machine.stacks[stack++];
@@ -213,30 +235,43 @@ inline void run_blocks(std::vector<std::unique_ptr<Block>>& blocks) {
           if (lanes[lane].done) continue;
           machine.current = &lanes[lane];
           carve_machine_switch(&machine.scheduler, lanes[lane].stack_pointer);
+          if (!machine.failure.empty()) {
+            machine.current = nullptr;
+            return;
+          }
           if (lanes[lane].done) fibers--;
         }
       } while (warp->generation != seen);
     }
     machine.current = nullptr;
-    // Asynchronous work: some of it now, in any order; all of it where nobody can go on without.
-    std::vector<std::function<void()>> later, now;
+    // Asynchronous work: some of it now, in any order; what is late only where nobody can go on and nothing
+    // else is left, for one barrier.
     const bool stuck = machine.events == before;
-    for (auto& one : machine.pending) (stuck || machine.random() % 4 == 0 ? now : later).push_back(std::move(one));
-    machine.pending = std::move(later);
+    const bool only_late = std::all_of(machine.pending.begin(), machine.pending.end(), [](const Pending& one) { return one.late; });
+    const uint32_t chosen = stuck && only_late && !machine.pending.empty() ? machine.pending[machine.random() % machine.pending.size()].barrier : 0;
+    std::vector<Pending> rest, now;
+    for (auto& one : machine.pending) {
+      const bool happens = one.late ? stuck && only_late && one.barrier == chosen : stuck || machine.random() % 4 == 0;
+      (happens ? now : rest).push_back(std::move(one));
+    }
+    machine.pending = std::move(rest);
     std::shuffle(now.begin(), now.end(), machine.random);
-    for (auto& one : now) one(), machine.events++;
+    for (auto& one : now) one.work(), machine.events++;
     idle = machine.events == before ? idle + 1 : 0;
-    if (idle > 2000) fault("nobody can go on: the schedule has a deadlock");
+    if (idle > 2000) return fault("nobody can go on: the schedule has a deadlock");
   }
   check(machine.pending.empty(), "a block ended with asynchronous work under way");
 }
 
-inline void launch(std::function<void()> body, unsigned grid, unsigned threads, size_t shared, unsigned cluster_size) {
+// Whether it ended well; else the words are in `failure`.
+inline bool launch(std::function<void()> body, unsigned grid, unsigned threads, size_t shared, unsigned cluster_size) {
   Machine& machine = the();
   const char* seed = getenv("CARVE_EMULATED_SEED");
-  machine.random.seed(seed ? atoi(seed) : 1);
+  machine.seed = seed ? atoi(seed) : 1;
+  machine.random.seed(machine.seed);
   machine.body = std::move(body), machine.grid = grid, machine.threads = threads;
-  check(cluster_size > 0 && grid % cluster_size == 0, "the grid is no whole number of clusters");
+  machine.failure.clear(), machine.pending.clear();
+  check(grid % cluster_size == 0, "the grid is no whole number of clusters");
   check(threads % 32 == 0, "threads are no whole number of warps");
   // Clusters do not wait for each other: one at a time, the last first. Plain blocks may: all at once.
   std::vector<std::vector<unsigned>> rounds;
@@ -270,8 +305,9 @@ inline void launch(std::function<void()> body, unsigned grid, unsigned threads, 
       }
       blocks.push_back(std::move(block));
     }
-    run_blocks(blocks);
+    if (machine.failure.empty()) run_blocks(blocks);
   }
+  return machine.failure.empty();
 }
 
 }  // namespace machine

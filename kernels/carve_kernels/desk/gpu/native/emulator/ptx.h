@@ -37,6 +37,11 @@ inline uint32_t load_shared(uint32_t address) { return *reinterpret_cast<const u
 inline uint2 load_shared_2(uint32_t address) { return *reinterpret_cast<const uint2*>(machine::shared_at(address, 8)); }
 inline uint4 load_shared_4(uint32_t address) { return *reinterpret_cast<const uint4*>(machine::shared_at(address, 16)); }
 
+template <int NUMBER, int THREADS>
+void sync_some() {
+  machine::sync(NUMBER, THREADS);
+}
+
 inline void copy_async(uint32_t to, const void* from, int bytes) {
   machine::check(reinterpret_cast<uintptr_t>(from) % bytes == 0, "asynchronous copy from an address that is not aligned");
   machine::the().current->open.push_back({machine::shared_at(to, bytes), static_cast<const uint8_t*>(from), bytes});
@@ -111,20 +116,20 @@ inline void store_remote(uint32_t to, float value, uint32_t barrier) {
   float* target = reinterpret_cast<float*>(machine::shared_at(to, 4));
   machine::Barrier* at = &barrier_at(barrier);
   machine::check(to >> machine::rank_bits == barrier >> machine::rank_bits, "data and barrier lie in different blocks");
-  machine::the().pending.push_back([=] { *target = value, come(at, 4); });
+  machine::the().later([=] { *target = value, come(at, 4); }, barrier, at->phase);
 }
 inline void store_remote_2(uint32_t to, uint2 value, uint32_t barrier) {
   uint2* target = reinterpret_cast<uint2*>(machine::shared_at(to, 8));
   machine::Barrier* at = &barrier_at(barrier);
   machine::check(to >> machine::rank_bits == barrier >> machine::rank_bits, "data and barrier lie in different blocks");
-  machine::the().pending.push_back([=] { *target = value, come(at, 8); });
+  machine::the().later([=] { *target = value, come(at, 8); }, barrier, at->phase);
 }
 inline void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   machine::check(bytes > 0 && bytes % 16 == 0 && to % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0, "bulk copy not aligned");
   machine::shared_at(to + bytes - 1, 1);
   uint8_t* target = machine::shared_at(to, 16);
   machine::Barrier* at = &barrier_at(barrier);
-  machine::the().pending.push_back([=] { memcpy(target, from, bytes), come(at, bytes); });
+  machine::the().later([=] { memcpy(target, from, bytes), come(at, bytes); }, barrier, at->phase);
 }
 
 }  // namespace carve

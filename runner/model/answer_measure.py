@@ -1,0 +1,99 @@
+"""Measures of what a serving engine holds and answers: memory, first tokens, sane text, scores, images."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from runner.model.base import DecimalText, Record
+
+
+class RankMemory(Record):
+    """One rank: what was predicted before the boot beside what the live engine holds."""
+
+    rank: int
+    predicted: dict[str, int]
+    """Bytes or tokens by name: ``weights_bytes``, ``scratch_bytes``, ``graph_bytes``, ``kv_cache_tokens``."""
+    live: dict[str, int]
+    """Every size that the engine answers for."""
+
+
+class MemoryMeasure(Record):
+    """Memory of every rank."""
+
+    kind: Literal["memory"] = "memory"
+    ranks: tuple[RankMemory, ...]
+
+
+class FirstToken(Record):
+    """One prompt and how long its first token took."""
+
+    id: str
+    language: str
+    prompt_tokens: int
+    ttft_ns: int
+
+
+class TtftMeasure(Record):
+    """First tokens of one block."""
+
+    kind: Literal["ttft"] = "ttft"
+    texts: tuple[FirstToken, ...]
+
+
+class SanityText(Record):
+    """One free-running text."""
+
+    id: str
+    language: str
+    tokens: int
+    script: DecimalText
+    """Share of its letters that the language is written in; for code, of its characters that are printable ASCII."""
+    distinct: DecimalText
+    """Share of its runs of four tokens that are different: a loop has few."""
+
+
+class SanityMeasure(Record):
+    """Free-running texts in several languages."""
+
+    kind: Literal["sanity"] = "sanity"
+    texts: tuple[SanityText, ...]
+
+
+class ScoreItem(Record):
+    """One question: which of several continuations does the text have?"""
+
+    id: str
+    language: str
+    choices: int
+    right: bool
+    """The text's own continuation is the likeliest."""
+    margin: DecimalText
+    """Nats by which it is likelier than the likeliest other; negative where it is not."""
+
+
+class ScoreMeasure(Record):
+    """A small exact-match set, drawn from the seed."""
+
+    kind: Literal["score"] = "score"
+    items: tuple[ScoreItem, ...]
+
+
+class VisionCard(Record):
+    """One image with a drawn number."""
+
+    id: str
+    expected: str
+    answer: str
+    right: bool
+    """The answer names the number, and no other."""
+
+
+class VisionMeasure(Record):
+    """Image cards."""
+
+    kind: Literal["vision"] = "vision"
+    cards: tuple[VisionCard, ...]
+
+
+AnswerMeasure = MemoryMeasure | TtftMeasure | SanityMeasure | ScoreMeasure | VisionMeasure
+"""All of them; each is one kind of a sample's measure."""

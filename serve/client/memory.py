@@ -1,0 +1,39 @@
+"""What each rank holds beside what the pack's headers and the engine's arguments said it would."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from recipe.pack import read_pack
+from runner.model.evidence import Evidence
+from serve.client.capture import Capture, record
+from serve.client.context import WindowContext
+from serve.prediction import predict
+
+
+def memory(context: WindowContext) -> Evidence:
+    """No arguments. Nothing is asked of the model: sizes are those that the live engine answers for."""
+
+    def collect(capture: Capture) -> None:
+        capture.call("resolved", {})
+
+    return record(context, collect, material={}, facts={"predicted": _predicted(context)})
+
+
+def _predicted(context: WindowContext) -> list[JsonValue]:
+    """Of each rank; sizes that the prediction knows nothing of are left out, so that a gate which needs them says so.
+
+    Raises InputError for a model, type or memory budget that no rule covers.
+    """
+    arguments = context.boot.record.requested
+    if context.boot.record.label == "simulated":  # no pack is loaded
+        return [{"kv_cache_tokens": arguments["kv_cache_tokens"]} for _ in context.boot.record.ranks]
+    found: list[JsonValue] = []
+    for rank in predict(read_pack(context.pack), arguments):
+        sizes = {"scratch_bytes": rank.scratch_bytes, "graph_bytes": rank.graph_bytes}
+        known: dict[str, JsonValue] = {name: size for name, size in sizes.items() if size}
+        found.append({"weights_bytes": rank.weights_bytes, "kv_cache_tokens": rank.kv_tokens, **known})
+    return found
+
+
+__all__ = ["memory"]

@@ -1,0 +1,255 @@
+"""Cases of the gates about memory, first tokens, sane text, scores and images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from runner.gates.base import GateInput
+from runner.model.answer_measure import (
+    FirstToken,
+    MemoryMeasure,
+    RankMemory,
+    SanityMeasure,
+    SanityText,
+    ScoreItem,
+    ScoreMeasure,
+    TtftMeasure,
+    VisionCard,
+    VisionMeasure,
+)
+from runner.model.sample import FinishMeasure
+from tests.gates.build import FORCING, INCUMBENT, SHARED, Case, both, given, sample, window
+
+GIB = 1 << 30
+CANDIDATE_ONLY = {"candidate-only": "candidate-only"}
+WEIGHTS, SCRATCH, KV = 12 * GIB, 5_088_640, 395_069
+HELD = {"weights_bytes": WEIGHTS, "scratch_bytes": SCRATCH, "graph_bytes": 40 << 20, "kv_cache_tokens": KV}
+
+
+def other(reading: Any) -> Any:
+    """The same reading with a measure of another kind."""
+    return reading[0], reading[1].model_copy(update={"measure": FinishMeasure(texts=())})
+
+
+def memory() -> list[Case]:
+    of = window("memory", "candidate-only", "memory")
+
+    def one(parameters: dict[str, Any], *ranks: Mapping[str, int], foretold: Mapping[str, int] = HELD) -> GateInput:
+        rows = tuple(
+            RankMemory(rank=number, predicted=dict(foretold), live=dict(HELD) | dict(live))
+            for number, live in enumerate(ranks)
+        )
+        return given(parameters, CANDIDATE_ONLY, [(of, sample(of, MemoryMeasure(ranks=rows)))])
+
+    def lacking(name: str) -> GateInput:
+        live = {key: value for key, value in HELD.items() if key != name}
+        rows = tuple(RankMemory(rank=number, predicted=live, live=live) for number in (0, 1))
+        return given({"predicted": list(HELD)}, CANDIDATE_ONLY, [(of, sample(of, MemoryMeasure(ranks=rows)))])
+
+    reading = (of, sample(of, MemoryMeasure(ranks=())))
+    edge = {"weights_bytes": WEIGHTS + WEIGHTS // 50}
+    by_layer = {"scratch_bytes": 72 * SCRATCH}
+    buffers = {"kv_cache_tokens": 29_184}
+    all_four = {"predicted": list(HELD)}
+    told = {"memory weights_bytes off": "<= 0.02"}
+    return [
+        ("as-predicted_pass", one(all_four, {}, {}), "PASS", "holds what was predicted", told),
+        ("two-per-cent-off_pass", one({}, {}, edge), "PASS", "holds what was predicted"),
+        (
+            "limits-met_pass",
+            one({"most": {"scratch_bytes": SCRATCH}, "least": {"kv_cache_tokens": KV}}, {}, {}),
+            "PASS",
+            "",
+        ),
+        (
+            "more-weights-than-predicted_fail",
+            one({}, {}, {"weights_bytes": edge["weights_bytes"] + 1}),
+            "FAIL",
+            "rank 1",
+        ),
+        ("fewer-weights-than-predicted_fail", one({}, {"weights_bytes": WEIGHTS // 2}, {}), "FAIL", "rank 0: weights"),
+        ("FL-31-scratch-for-each-layer_fail", one(all_four, {}, by_layer), "FAIL", "scratch_bytes is 366382080"),
+        ("FL-33-buffers-for-every-row-count_fail", one({}, buffers, buffers), "FAIL", "kv_cache_tokens is 29184"),
+        (
+            "FL-32-second-stream_fail",
+            one({"most": {"scratch_bytes": SCRATCH}}, {}, {"scratch_bytes": SCRATCH + 1}),
+            "FAIL",
+            "at most",
+        ),
+        ("window-does-not-fit_fail", one({"least": {"kv_cache_tokens": KV + 1}}, {}, {}), "FAIL", "at least 395070"),
+        ("graphs-not-read-back_invalid", lacking("graph_bytes"), "INVALID", "nothing is known of graph_bytes"),
+        (
+            "limit-of-an-unknown-name_invalid",
+            one({"most": {"pool_bytes": 1}}, {}, {}),
+            "INVALID",
+            "known of pool_bytes",
+        ),
+        (
+            "least-of-an-unknown-name_invalid",
+            one({"least": {"pool_bytes": 1}}, {}, {}),
+            "INVALID",
+            "known of pool_bytes",
+        ),
+        ("no-rank_invalid", given({}, CANDIDATE_ONLY, [reading]), "INVALID", "nothing is known of any rank"),
+        ("sample-of-another-kind_invalid", given({}, CANDIDATE_ONLY, [other(reading)]), "INVALID", "no reading for"),
+        ("not-measured_invalid", given({}, CANDIDATE_ONLY, [(of, None)]), "NOT_RUN", "no sample"),
+        ("unknown-parameter_invalid", one({"gib": 1}, {}, {}), "INVALID", "gib"),
+    ]
+
+
+def ttft() -> list[Case]:
+    def arm(name: str, times: list[int], boot: str = "shared-a", tokens: int = 2048) -> Any:
+        of = window(f"ttft-1-{name}", boot, "ttft", name, arguments={"round": 1})
+        texts = tuple(
+            FirstToken(id=f"d{number}", language="en", prompt_tokens=tokens, ttft_ns=time)
+            for number, time in enumerate(times)
+        )
+        variant = INCUMBENT if name == "incumbent" else "lna2"
+        return of, sample(of, TtftMeasure(texts=texts), variant, engagement=both(variant))
+
+    boots = SHARED | {"shared-b": "shared"}
+    before = [100_000_000] * 8
+
+    def one(
+        after: list[int], parameters: dict[str, Any] | None = None, first: list[int] = before, **changes: Any
+    ) -> GateInput:
+        readings = [arm("incumbent", first), arm("candidate", after, **changes)]
+        return given(parameters or {}, boots, readings)
+
+    alone = given({}, boots, [arm("incumbent", before)])
+    candidate_alone = given({}, boots, [arm("candidate", before)])
+    mixed = [100_000_000] * 6 + [120_000_000] * 2
+    told = {"worst end": "<= 0.05", "coverage": ">= 0.95"}
+    return [
+        ("no-later_pass", one(before), "PASS", "no later", told),
+        ("earlier_pass", one([72_000_000] * 8), "PASS", "no later"),
+        ("six-prompts_pass", one([100_000_000] * 6, {"coverage": "0.96875"}, [100_000_000] * 6), "PASS", "no later"),
+        ("SF-04-declines-and-waits_fail", one([140_000_000] * 8), "FAIL", "wait 1.400 times as long"),
+        ("half-of-them-wait_fail", one([100_000_000] * 3 + [130_000_000] * 5), "FAIL", "wait 1.300 times"),
+        ("above-a-tight-margin_fail", one([101_000_000] * 8, {"margin": "0.005"}), "FAIL", "wait 1.010 times"),
+        ("a-few-wait_unresolved", one(mixed), "UNRESOLVED", "the interval reaches 0.1823"),
+        ("H7-another-boot_invalid", one(before, boot="shared-b"), "INVALID", "first tokens of 2 boots"),
+        ("other-prompts_invalid", one(before, tokens=1024), "INVALID", "not asked the same prompts"),
+        ("fewer-prompts_invalid", one(before[:5]), "INVALID", "not asked the same prompts"),
+        ("five-prompts_invalid", one(before[:5], first=before[:5]), "INVALID", "5 prompts cannot cover"),
+        ("incumbent-alone_invalid", alone, "INVALID", "not asked the same prompts"),
+        ("candidate-alone_invalid", candidate_alone, "INVALID", "not asked the same prompts"),
+        ("no-first-token_invalid", one([*before[:7], 0]), "INVALID", "without a first token"),
+        (
+            "sample-of-another-kind_invalid",
+            given({}, boots, [other(arm("incumbent", before))]),
+            "INVALID",
+            "no reading",
+        ),
+        ("not-measured_invalid", given({}, boots, [(arm("incumbent", before)[0], None)]), "NOT_RUN", "no sample"),
+        ("unknown-parameter_invalid", one(before, {"ratio": 1}), "INVALID", "ratio"),
+    ]
+
+
+def sanity() -> list[Case]:
+    def arm(name: str, **changed: tuple[str, str]) -> Any:
+        of = window(f"sanity-{name}", "shared-a", "sanity", name)
+        shares = {"en": ("1", "0.8"), "ja": ("0.9", "0.8"), "code": ("1", "0.6"), **changed}
+        texts = tuple(
+            SanityText(id=f"d00{number}-{language}", language=language, tokens=64, script=script, distinct=distinct)
+            for number, (language, (script, distinct)) in enumerate(shares.items())
+            if script
+        )
+        variant = INCUMBENT if name == "incumbent" else "lna2"
+        return of, sample(of, SanityMeasure(texts=texts), variant, engagement=both(variant))
+
+    def one(parameters: dict[str, Any] | None = None, **changed: tuple[str, str]) -> GateInput:
+        return given(parameters or {}, SHARED, [arm("incumbent"), arm("candidate", **changed)])
+
+    alone = [arm("incumbent")]
+    lost = {"lost": "0.25"}
+    told = {"ja script, candidate": ">= 0.5"}
+    return [
+        ("as-before_pass", one({"script": "0.5"}), "PASS", "looks as before", told),
+        ("a-little-less_pass", one(lost, en=("0.75", "0.55")), "PASS", "looks as before"),
+        ("at-the-least_pass", one({"distinct": "0.6", "script": "0.9"}), "PASS", "looks as before"),
+        ("FL-15-runs-in-a-circle_fail", one(code=("1", "0.1")), "FAIL", "code: distinct 0.100, the incumbent's 0.600"),
+        ("another-script_fail", one(ja=("0.1", "0.8")), "FAIL", "ja: script 0.100, the incumbent's 0.900"),
+        ("below-the-least_fail", one({"distinct": "0.7"}), "FAIL", "code: distinct 0.600, at least 0.7"),
+        (
+            "standing-configuration_pass",
+            given({}, SHARED, alone),
+            "PASS",
+            "as before",
+            {"ja script, incumbent": ">= 0"},
+        ),
+        ("standing-below-the-least_fail", given({"script": "0.95"}, SHARED, alone), "FAIL", "ja: script 0.900"),
+        ("no-japanese_invalid", one(ja=("", "")), "INVALID", "ja: no text of the candidate"),
+        (
+            "incumbent-wrote-no-code_invalid",
+            given({}, SHARED, [arm("incumbent", code=("", "")), arm("candidate")]),
+            "INVALID",
+            "code: no text of the incumbent",
+        ),
+        ("sample-of-another-kind_invalid", given({}, SHARED, [other(alone[0])]), "INVALID", "no reading for"),
+        ("not-measured_invalid", given({}, SHARED, [(alone[0][0], None)]), "NOT_RUN", "no sample"),
+        ("unknown-parameter_invalid", one({"words": 1}), "INVALID", "words"),
+    ]
+
+
+def score() -> list[Case]:
+    def arm(name: str, right: str, choices: int = 4) -> Any:
+        of = window(f"score-{name}", "forcing", "score", name)
+        items = tuple(
+            ScoreItem(id=f"i{at:02d}", language="en", choices=choices, right=mark == "+", margin="1")
+            for at, mark in enumerate(right)
+        )
+        variant = INCUMBENT if name == "incumbent" else "lna2"
+        return of, sample(of, ScoreMeasure(items=items), variant, engagement=both(variant))
+
+    def one(
+        after: str, parameters: dict[str, Any] | None = None, before: str = "+" * 15 + "-" * 5, **changes: Any
+    ) -> GateInput:
+        return given(parameters or {}, FORCING, [arm("incumbent", before), arm("candidate", after, **changes)])
+
+    alone = [arm("incumbent", "++-+")]
+    return _trials(one, alone, "item", "asked", arm)
+
+
+def vision() -> list[Case]:
+    def arm(name: str, right: str, number: str = "482") -> Any:
+        of = window(f"vision-{name}", "shared-a", "vision", name)
+        cards = tuple(
+            VisionCard(id=f"i{at:02d}", expected=number, answer=number if mark == "+" else "7", right=mark == "+")
+            for at, mark in enumerate(right)
+        )
+        variant = INCUMBENT if name == "incumbent" else "lna2"
+        return of, sample(of, VisionMeasure(cards=cards), variant, engagement=both(variant))
+
+    def one(
+        after: str, parameters: dict[str, Any] | None = None, before: str = "+" * 15 + "-" * 5, **changes: Any
+    ) -> GateInput:
+        limits = {"lost": 2, "incumbent": "0.5"} | (parameters or {})
+        return given(limits, SHARED, [arm("incumbent", before), arm("candidate", after, **changes)])
+
+    return _trials(one, [arm("incumbent", "+++++")], "card", "shown", arm)
+
+
+def _trials(one: Any, alone: list[Any], noun: str, verb: str, arm: Any) -> list[Case]:
+    """What both gates of yes and no have to decide alike."""
+    boots = FORCING if noun == "item" else SHARED
+    before = "+" * 15 + "-" * 5
+    others = {"choices": 5} if noun == "item" else {"number": "483"}
+    poor = given({"incumbent": "0.9"}, boots, [arm("incumbent", before)])
+    return [
+        ("the-same_pass", one(before), "PASS", f"no {noun} was lost", {"lost": "<= 2"}),
+        ("one-lost-one-won_pass", one("-" + "+" * 15 + "-" * 4), "PASS", f"no {noun} was lost"),
+        ("two-lost_pass", one("--" + "+" * 13 + "-" * 5), "PASS", f"no {noun} was lost"),
+        ("three-lost_fail", one("---" + "+" * 12 + "+" * 5), "FAIL", "lost: i00, i01, i02"),
+        ("all-lost_fail", one("-" * 20), "FAIL", "lost: i00"),
+        ("lost-beyond-chance_fail", one("-" * 5 + "+" * 10 + "-" * 5, {"lost": 9}), "FAIL", "lost: i00"),
+        ("standing-configuration_pass", given({}, boots, alone), "PASS", "the standing configuration"),
+        ("standing-too-poor_fail", poor, "FAIL", "the standing configuration"),
+        ("incumbent-too-poor_unresolved", one(before, {"incumbent": "0.9"}), "UNRESOLVED", "the incumbent"),
+        (f"other-{noun}s_invalid", one(before, **others), "INVALID", f"the arms were {verb} other"),
+        ("candidate-alone_invalid", given({}, boots, [arm("candidate", before)]), "INVALID", f"{verb} nothing"),
+        ("sample-of-another-kind_invalid", given({}, boots, [other(alone[0])]), "INVALID", "no reading for"),
+        ("not-measured_invalid", given({}, boots, [(alone[0][0], None)]), "NOT_RUN", "no sample"),
+        ("unknown-parameter_invalid", one(before, {"words": 1}), "INVALID", "words"),
+    ]

@@ -1,0 +1,53 @@
+"""Logits of another engine against our own forward: what agrees, what does not, and what cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recipe.agreement import compare, forward_of, largest_error, logits_of, perplexity
+from runner.errors import EvidenceError
+from runner.paths import source_root
+
+pytestmark = pytest.mark.engine
+PACK = source_root() / "recipe/mini/pack"
+TOKENS = np.random.default_rng(0).integers(1, 1500, (2, 24), np.int32)
+
+
+@pytest.fixture(scope="module")
+def ours() -> np.ndarray:
+    return logits_of(forward_of(PACK), TOKENS)
+
+
+def host(file: Path, logits: np.ndarray) -> Path:
+    np.savez(file, logits=logits, exllamav3="1.6.5", torch="2.11.0", device="a card")
+    return file
+
+
+def test_the_same_logits_and_those_within_noise_agree(ours: np.ndarray, tmp_path: Path) -> None:
+    found = compare(PACK, TOKENS, host(tmp_path / "same.npz", ours + 3))
+    assert found["agrees"] and float(found["largest_relative_error"]) < 1e-5
+    assert 1e-4 < float(found["float16_noise"]) < 2e-2
+    assert (found["exllamav3"], found["rows"]) == ("1.6.5", 48)
+
+
+def test_a_wrong_scale_of_one_row_does_not_agree(ours: np.ndarray, tmp_path: Path) -> None:
+    wrong = ours.copy()
+    wrong[1, 5] *= 1.1
+    found = compare(PACK, TOKENS, host(tmp_path / "wrong.npz", wrong))
+    assert not found["agrees"] and found["largest_relative_error"] == "0.100000"
+
+
+@pytest.mark.parametrize("case", ["shape", "nan"])
+def test_logits_that_cannot_be_used_are_refused(case: str, ours: np.ndarray, tmp_path: Path) -> None:
+    wrong = ours[:1] if case == "shape" else np.where(ours == ours.max(), np.nan, ours)
+    with pytest.raises(EvidenceError, match="cannot be used"):
+        compare(PACK, TOKENS, host(tmp_path / "other.npz", wrong))
+
+
+def test_perplexity_and_error_by_hand() -> None:
+    logits = np.log(np.array([[[0.5, 0.25, 0.25], [0.25, 0.25, 0.5], [1.0, 1.0, 1.0]]]))
+    assert perplexity(logits, np.array([[0, 0, 1]])) == pytest.approx(np.exp(-(np.log(0.5) + np.log(0.25)) / 2))
+    assert largest_error(np.array([[0.0, 2.2]]), np.array([[1.0, 3.0]])) == pytest.approx(0.1)
