@@ -40,7 +40,6 @@ def sealed_parameters(order: RunnableOrder, manifest: SeatManifest, request: Gat
             given["pairing"] = primary.pairing  # no record of the seat was paired so: the floor is that of the run
         elif manifest.noise.source != "assumed":
             given["a_a_half_width"] = manifest.noise.a_a_half_width
-        if "speculative_config" in manifest.arguments:
-            given["texts"] = "equal"
+        given["texts"] = "equal" if "speculative_config" in manifest.arguments else manifest.noise.texts
         given |= {"require": "not-slower"} if isinstance(order, GateOrder) else {"alone": "discounted"}
     return given | request.parameters

@@ -51,15 +51,20 @@ def _speed(layout: Layout, request: GateRequest) -> Made:
         shared = SHARED[pair * len(SHARED) // pairs]
         for block in range(QUAD):
             boot = f"{PAIR_BOOT}{pair + 1}-{block + 1}" if primary and primary.pairing == "boot" else shared
-            arguments = common | {"quad": f"q{pair + 1}", "block": block, "material": f"speed-q{pair + 1}"}
+            arguments = common | {"quad": f"q{pair + 1}", "block": block, "material": _prompts(pair, block)}
             name = f"q{pair + 1}-b{block + 1}"
             windows.append(layout.window(name, boot, "speed@1", "drawn", arguments, seconds=seconds))
     if layout.candidate:
         for block in range(QUAD):
-            arguments = common | {"material": "speed-q1"}
+            arguments = common | {"material": _prompts(0, block)}
             name = f"alone-b{block + 1}"
             windows.append(layout.window(name, INCUMBENT_ONLY, "speed@1", "incumbent", arguments, seconds=seconds))
     return Made(tuple(windows))
+
+
+def _prompts(pair: int, block: int) -> str:
+    """Material of one block: each half of a quad has its own, so that no arm is asked the same twice in a boot."""
+    return f"speed-q{pair + 1}-{'ab'[block // 2]}"
 
 
 def _eager_gap(layout: Layout, request: GateRequest) -> Made:

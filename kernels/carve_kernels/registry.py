@@ -53,6 +53,9 @@ VARIANTS = {
         Variant("silent-fallback", Role.FAULTY, "faulty/silent_fallback.cpp", "declines every call, claims to be lna2"),
         Variant("prefill-only", Role.FAULTY, "faulty/prefill_only.cpp", "declines calls of 64 rows or fewer"),
         Variant("half-k", Role.FAULTY, "faulty/half_k.cpp", "leaves out half of k of layer 0's down projection"),
+        Variant(
+            "idle-when-timed", Role.FAULTY, "faulty/idle_when_timed.cpp", "leaves work out in long runs of one row"
+        ),
         Variant("one-rank", Role.FAULTY, "faulty/one_rank.cpp", "declines every call where CARVE_RANK is 1"),
         Variant("decode", Role.DESK, "decode.cpp", "decodes whole matrices, for tests and the decode rate"),
     )

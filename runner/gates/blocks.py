@@ -113,7 +113,8 @@ def _quad_fault(blocks: Sequence[Block], metric: str, pairing: Pairing) -> str:
         return "its blocks come from several boots"
     if pairing == "boot" and boots != len(blocks):
         return "two of its blocks share a boot"
-    if len({frozenset(text.prompt_digest for text in block.measure.texts) for block in blocks}) != 1:
+    prompts = [frozenset(text.prompt_digest for text in block.measure.texts) for block in blocks]
+    if prompts[0] != prompts[1] or prompts[2] != prompts[3]:
         return "its blocks had other prompts"
     if len({tuple(sorted((text.id, text.completion_tokens) for text in block.measure.texts)) for block in blocks}) != 1:
         return "its blocks generated other numbers of tokens"
@@ -124,15 +125,27 @@ def _quad_fault(blocks: Sequence[Block], metric: str, pairing: Pairing) -> str:
 
 def other_texts(blocks: Iterable[Block]) -> list[str]:
     """Texts of a quad that not all of its blocks wrote alike, or of which nobody knows."""
-    written: dict[tuple[str, str], set[str | None]] = {}
-    for block in blocks:
-        for text in block.measure.texts:
-            written.setdefault((block.quad, text.id), set()).add(text.output_digest)
     return [
         f"quad {quad}: {name} is another text in another block, which is another workload"
-        for (quad, name), digests in written.items()
-        if len(digests) > 1 or None in digests
+        for (quad, name, _), written in _written(blocks).items()
+        if len(digests := set(written)) > 1 or None in digests
     ]
+
+
+def text_share(blocks: Iterable[Block]) -> tuple[int, int]:
+    """Prompts after which every block wrote one text, and all prompts. A text that nobody knows is another one."""
+    groups = _written(blocks).values()
+    return sum(len(digests := set(one)) == 1 and None not in digests for one in groups), len(groups)
+
+
+def _written(blocks: Iterable[Block]) -> dict[tuple[str, str, str], list[str | None]]:
+    """By quad, name and prompt of a text: the digests of what the blocks wrote."""
+    written: dict[tuple[str, str, str], list[str | None]] = {}
+    for block in blocks:
+        for text in block.measure.texts:
+            key = (block.quad, text.id, text.prompt_digest)
+            written.setdefault(key, []).append(text.output_digest)
+    return written
 
 
 def _pair(blocks: Sequence[Block], metric: str) -> Pair:

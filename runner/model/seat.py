@@ -21,6 +21,8 @@ class Noise(Record):
     """How far the incumbent alone may be ahead of itself in shared boots: three standard deviations."""
     boot_to_boot_source: str = "assumed"
     """``assumed``, or the runs that measured it over four boots or more, as ``runner seat noise`` names them."""
+    texts: Literal["any", "mostly"] = "any"
+    """``mostly``: right kernels write the same text here but for near ties, so what is timed has to be that text."""
 
 
 class MachineLimits(Record):

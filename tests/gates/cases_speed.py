@@ -98,18 +98,6 @@ def slow_boot(planned: PlannedWindow, taken: Sample) -> Sample:
     return taken.model_copy(update={"measure": block(rate * 0.75, int(planned.id[1]) - 1)})
 
 
-def wrote(readings: Readings, other: str = "") -> Readings:
-    """The readings with texts: every block the same, but for the window ``other``."""
-
-    def edit(planned: PlannedWindow, taken: Sample) -> Sample:
-        assert isinstance(taken.measure, SpeedMeasure)
-        digest = ("b" if planned.id == other else "a") * 64
-        texts = tuple(text.model_copy(update={"output_digest": digest}) for text in taken.measure.texts)
-        return taken.model_copy(update={"measure": taken.measure.model_copy(update={"texts": texts})})
-
-    return all_of(readings, edit)
-
-
 def clock(taken: Sample, factor: float, streams: int = 1) -> Sample:
     """The engine's own decode time is another than the client's."""
     assert isinstance(taken.measure, SpeedMeasure)
@@ -361,15 +349,6 @@ def speed() -> list[Case]:
             "UNRESOLVED",
             "1 pairs fewer",
         ),
-        ("case-26-equal-texts_pass", one(wrote(usual), texts="equal"), "PASS", "FASTER"),
-        ("case-26-other-text-not-asked-about_pass", one(wrote(usual, "q4-b2")), "PASS", "FASTER"),
-        (
-            "case-26-easier-text_invalid",
-            one(wrote(usual, "q4-b2"), texts="equal"),
-            "INVALID",
-            "quad q4: en-0 is another text",
-        ),
-        ("case-26-texts-unknown_invalid", one(usual, texts="equal"), "INVALID", "quad q1: en-0"),
         ("no-margin_invalid", given({}, ROLES, usual), "INVALID", "parameter margin"),
         ("stray-sample_invalid", _stray(usual), "INVALID", "a sample of a window this gate does not read"),
         ("other-instrument_invalid", one(edited(usual, "q1-b2", instrument="speed@2")), "INVALID", "read by speed@2"),

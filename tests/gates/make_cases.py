@@ -21,6 +21,7 @@ from tests.gates import (
     cases_speculation,
     cases_speed,
     cases_speed_boots,
+    cases_speed_text,
     cases_traces,
 )
 
@@ -41,7 +42,7 @@ CASES = {
     "kld": cases_quality.kld,
     "ppl-prefill": cases_quality.ppl_prefill,
     "ppl-decode": cases_quality.ppl_decode,
-    "speed": lambda: [*cases_speed.speed(), *cases_speed_boots.paired()],
+    "speed": lambda: [*cases_speed.speed(), *cases_speed_boots.paired(), *cases_speed_text.texts()],
     "needle": cases_quality.needle,
     "kv-window": cases_quality.kv_window,
     "acceptance": cases_speculation.acceptance,

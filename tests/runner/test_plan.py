@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,21 @@ def test_six_pairs_are_three_quads_in_each_shared_boot(fake: Plan) -> None:
     for window in blocks:
         same = [other for other in blocks if other.arguments["quad"] == window.arguments["quad"]]
         assert [other.arguments["block"] for other in same] == [0, 1, 2, 3]
-        assert len({(other.boot, other.arguments["material"]) for other in same}) == 1
+        assert len({other.boot for other in same}) == 1
+        first, second = same[:2], same[2:]
+        for half in (first, second):
+            assert len({other.arguments["material"] for other in half}) == 1
+
+
+def test_no_arm_is_asked_the_same_twice_in_a_boot(fake: Plan) -> None:
+    """A library that remembers what it answered gains nothing: an ABBA quad has one block of each arm in each half."""
+    blocks = [window for window in fake.windows if window.arm == "drawn"]
+    asked = Counter((window.boot, window.arguments["material"]) for window in blocks)
+    assert set(asked.values()) == {2}
+    for window in blocks:
+        block = window.arguments["block"]
+        assert isinstance(block, int)
+        assert window.arguments["material"] == f"speed-{window.arguments['quad']}-{'ab'[block // 2]}"
 
 
 def test_a_decode_kernel_declares_who_runs_which_rows(fake: Plan) -> None:
