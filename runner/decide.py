@@ -37,9 +37,9 @@ class Desk:
         trust = load_trust(workspace, user=False)
         return cls(workspace, trust, ledger.load(workspace, trust), key, at or now())
 
-    def report(self, run: str) -> tuple[Signed, ReportName]:
-        """The run's report, verified in full. Raises InputError, TrustError."""
-        checked = verify(ledger.find_report(self.workspace, run), self.trust, self.workspace)
+    def report(self, run: str, *, deep: bool = False) -> tuple[Signed, ReportName]:
+        """The run's report, verified, with ``deep`` down to its raw evidence. Raises InputError, TrustError."""
+        checked = verify(ledger.find_report(self.workspace, run), self.trust, self.workspace, deep=deep)
         return self.ledger.entries[checked.digest], ReportName(
             run=checked.run, order=checked.order, digest=checked.digest
         )
@@ -55,7 +55,7 @@ class Desk:
 
 def adopt(desk: Desk, run: str, reason: str, *, seat: str | None = None, descriptive: bool = False) -> Path:
     """Adopt a report; the statement's path. Raises TrustError with everything that speaks against it."""
-    entry, name = desk.report(run)
+    entry, name = desk.report(run, deep=True)
     adoption = Adoption(
         created_at=desk.at,
         parents=desk.ledger.heads(),

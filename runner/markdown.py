@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-_BREAKS = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
-"""Control characters and everything that ends a line somewhere."""
-_REORDERING = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)
-"""Bidirectional marks: with them a text shows in another order than it is written in."""
-_ONE_LINE = dict.fromkeys((*_BREAKS, *_REORDERING), " ")
+from runner.hidden import BREAKS, REORDERING
+
+_ONE_LINE = dict.fromkeys((*BREAKS, *REORDERING), " ")
 _ESCAPED = _ONE_LINE | str.maketrans({"|": "&#124;", "<": "&lt;", "`": "'"})
 """A backslash before a bar would escape nothing where the text has one before it already."""
 

@@ -51,7 +51,11 @@ def check_material(evidence: Evidence, plan: Plan, draw: Draw, where: str) -> No
     window = next((window for window in plan.windows if window.id == evidence.window), None)
     if window is None:
         raise TrustError("evidence of a window that is not in the plan", where=where, found=evidence.window)
-    for what in _strangers(evidence, window, draw):
+    try:
+        strangers = list(_strangers(evidence, window, draw))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise TrustError("material of another form than is drawn", where=where, found=repr(error)) from error
+    for what in strangers:
         raise TrustError(
             "the prompts do not follow from the seed and the plan",
             where=where,

@@ -39,7 +39,7 @@ def replay(measured: Measured, index: EvidencePart, kept: Mapping[str, bytes], w
         if not by_digest.keys() >= set(sample.evidence):
             replayed.missing.append(sample.window)
             continue
-        evidence = _records([by_digest[digest] for digest in sample.evidence], place)
+        evidence = [read_evidence(by_digest[digest], place) for digest in sample.evidence]
         if isinstance(sample.measure, DivergenceMeasure):
             _compare_drawn(sample.measure, evidence, place)
             replayed.drawn.append(sample.window)
@@ -49,9 +49,10 @@ def replay(measured: Measured, index: EvidencePart, kept: Mapping[str, bytes], w
     return replayed
 
 
-def _records(kept: Sequence[bytes], where: str) -> list[Evidence]:
+def read_evidence(data: bytes, where: str) -> Evidence:
+    """One file of the archive. Raises TrustError where it is no evidence record."""
     try:
-        return [Evidence.model_validate_json(data, strict=True) for data in kept]
+        return Evidence.model_validate_json(data, strict=True)
     except ValidationError as error:
         raise TrustError("evidence that is no evidence record", where=where, found=first_fault(error)) from error
 
@@ -59,7 +60,12 @@ def _records(kept: Sequence[bytes], where: str) -> list[Evidence]:
 def _compare(sample: Sample, window: PlannedWindow, evidence: Sequence[Evidence], where: str) -> None:
     from serve.instruments.registry import instrument, parse  # noqa: PLC0415  # only --deep needs the instruments
 
-    again = instrument(*parse(sample.instrument)).reduce(evidence, window)
+    try:
+        again = instrument(*parse(sample.instrument)).reduce(evidence, window)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise TrustError(
+            "evidence that its instrument cannot read", where=where, expected=sample.instrument, found=repr(error)
+        ) from error
     names = [name for name in Sample.model_fields if name != "evidence"]  # extracts have digests of their own
     changed = [name for name in names if getattr(again, name) != getattr(sample, name)]
     if changed:
@@ -89,4 +95,4 @@ def _compare_drawn(measure: DivergenceMeasure, evidence: Sequence[Evidence], whe
             )
 
 
-__all__ = ["Replayed", "replay"]
+__all__ = ["Replayed", "read_evidence", "replay"]

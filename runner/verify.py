@@ -24,12 +24,11 @@ from runner.measured import unpack
 from runner.model.base import Record
 from runner.model.boot import Label
 from runner.model.challenge import Challenge
-from runner.model.evidence import Evidence
 from runner.model.plan import Plan
 from runner.model.report import Measured, ReportPredicate
 from runner.model.statement import SignedIntent
 from runner.model.verdict import Status, overall
-from runner.replay import Replayed, replay
+from runner.replay import Replayed, read_evidence, replay
 from runner.report import EVIDENCE, REPORT, TEXT, isolation_of
 from runner.report_text import render
 from runner.verify_order import check_order
@@ -159,7 +158,10 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
         place = f"{where}, {sealed.name}@{sealed.version}"
         if stated.verdict is Status.NOT_RUN and not sampled.issuperset(sealed.windows):
             continue
-        verdict = judge(plan, sealed, measured.samples, measured.boots)
+        try:
+            verdict = judge(plan, sealed, measured.samples, measured.boots)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise TrustError("samples that their gate cannot judge", where=place, found=repr(error)) from error
         again = (verdict.status, verdict.reasons, verdict.figures)
         _same(
             "the verdict does not follow from the samples",
@@ -230,7 +232,8 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
     if deep:
         draw = Draw(bytes.fromhex(report.plan.seed), report.plan.digest)
         for name, one in kept.items():
-            check_material(Evidence.model_validate_json(one), measured.plan, draw, f"{folder / EVIDENCE}, {name}")
+            place = f"{folder / EVIDENCE}, {name}"
+            check_material(read_evidence(one, place), measured.plan, draw, place)
     return Verification(
         path=str(path),
         digest=signed.digest,

@@ -1,4 +1,4 @@
-"""Whether the sealed plan judges by what the order asks for: its gates, their parameters, and the primary figure."""
+"""Whether the sealed plan judges by what the order asks for: gates, parameters, amounts and the primary figure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from runner.errors import TrustError
-from runner.model.plan import Plan
+from runner.model.plan import Plan, PlannedWindow
 from runner.yaml_strict import parse
 
 _SEALED_ELSEWHERE = {"metric", "margin", "pairing"}
@@ -21,7 +21,18 @@ def check_order(text: str, plan: Plan, where: str) -> None:
     InputError for a text that is no YAML.
     The order is read as text, so that it needs no schema: an old report is checked against what its order said then.
     """
-    asked = _asked(text)
+    try:
+        _check(_asked(text), plan, where)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise TrustError(
+            "the order's gates cannot be read",
+            where=where,
+            expected="gates with names, a primary figure with pairs",
+            found=f"{type(error).__name__}: {error}",
+        ) from error
+
+
+def _check(asked: Mapping[str, Any], plan: Plan, where: str) -> None:
     gates = [gate for gate in asked.get("gates", []) if "planned" not in gate]
     wanted = [f"{gate['name']}@{gate.get('version', 1)}" for gate in gates]
     found = [f"{gate.name}@{gate.version}" for gate in plan.gates]
@@ -41,10 +52,24 @@ def check_order(text: str, plan: Plan, where: str) -> None:
                 expected=str(value),
                 found=str(other),
             )
+        _check_amounts(gate.get("windows", {}), [one for one in plan.windows if one.id in sealed.windows], where)
     if primary and int(primary["pairs"]) != plan.pairs:
         raise TrustError(
             "the plan has other pairs than the order", where=where, expected=primary["pairs"], found=str(plan.pairs)
         )
+
+
+def _check_amounts(asked: Mapping[str, Any], windows: list[PlannedWindow], where: str) -> None:
+    """What the order asks of a gate's windows one of them has, where any has a field of that name."""
+    for name, value in asked.items():
+        found = [window.arguments[name] for window in windows if name in window.arguments]
+        if found and not any(_equal(value, one) for one in found):
+            raise TrustError(
+                "less or other is measured than the order says",
+                where=f"{where}, {windows[0].id}, {name}",
+                expected=str(value),
+                found=", ".join(sorted({str(one) for one in found})),
+            )
 
 
 @lru_cache(maxsize=64)  # many reports of few orders

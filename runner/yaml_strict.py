@@ -18,6 +18,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from runner.errors import InputError
+from runner.hidden import first_hidden
 from runner.model.scalars import Plain
 
 MAX_BYTES = 512 * 1024
@@ -178,9 +179,13 @@ def _decode(data: bytes, name: str) -> str:
     if (carriage := data.find(b"\r")) >= 0:
         refuse("the file has carriage returns", carriage, "save it with Unix line ends (dos2unix)")
     try:
-        return data.decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         refuse("bytes that are not UTF-8", error.start, "save it as UTF-8")
+    if (at := first_hidden(text)) is not None:
+        what = f"character U+{ord(text[at]):04X} ends or reorders a line where no reader sees it"
+        refuse(what, len(text[:at].encode()), "write a line feed, or leave it out")
+    return text
 
 
 def _reads_as_string(text: str) -> bool:

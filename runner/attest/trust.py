@@ -23,6 +23,7 @@ from typing import Literal, get_args
 from runner.attest.keys import NAME, PublicKey, key_folder
 from runner.attest.sshsig import NAMESPACE
 from runner.errors import InputError, TrustError
+from runner.hidden import first_hidden
 
 Role = Literal["runner", "adopter"]
 """``runner`` signs intents, reports and seat observations; ``adopter`` signs what people decide."""
@@ -126,8 +127,15 @@ def _line(text: str, source: Source, where: str) -> Iterable[Signer]:
 def read_signers(text: str, source: Source, where: str) -> tuple[Signer, ...]:
     """Every signer of an ``allowed_signers`` text. Raises InputError naming file and line."""
     found: list[Signer] = []
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.strip()
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.removesuffix("\r").strip(" \t")
+        if (at := first_hidden(line)) is not None:
+            raise InputError(
+                "a line that does not read as it looks",
+                where=f"{where}:{number}",
+                expected="no control character, and lines that end with a line feed",
+                found=f"U+{ord(line[at]):04X}",
+            )
         if line and not line.startswith("#"):
             found.extend(_line(line, source, f"{where}:{number}"))
     return tuple(found)
@@ -202,7 +210,7 @@ def signer_line(role: Role, name: str, key: PublicKey, *, valid_before: datetime
 def trust_key(path: Path, line: str) -> bool:
     """Append ``line`` to a trust file unless it stands there already; whether it was added."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    if line in text.splitlines():
+    if line in text.split("\n"):
         return False
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as stream:

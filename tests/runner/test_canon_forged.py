@@ -13,8 +13,9 @@ from runner.attest.trust import repository_file, signer_line, trust_key
 from runner.canon_entry import launch_command
 from runner.decide import Desk
 from runner.errors import TrustError
+from runner.judge import judge
 from runner.model.report import ReportPredicate
-from tests.runner.records import START, instant, make_run, publish, trust_of
+from tests.runner.records import START, Run, check, instant, make_run, publish, trust_of
 
 pytestmark = pytest.mark.usefixtures("rate_gate")
 
@@ -70,3 +71,21 @@ def test_no_text_of_a_statement_leaves_its_line(published: Path, demo_adopter: P
         update={"requested": {"dtype": 1, f"x{text}": 2}, "resolved": {"dtype": text, f"x{text}": text}}
     )
     assert all(line.startswith(("vllm serve", "  ")) for line in launch_command(report, spoilt).splitlines())
+
+
+def test_adopting_reads_the_raw_evidence_again(
+    workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
+) -> None:
+    run = make_run(run="r1")
+    faster = tuple(
+        sample.model_copy(update={"measure": sample.measure.model_copy(update={"decode_rate": "99"})})
+        if sample.variant != "incumbent"
+        else sample
+        for sample in run.record.samples
+    )
+    verdict = judge(run.record.plan, run.record.plan.gates[0], faster, run.record.boots)
+    record = run.record.model_copy(update={"samples": faster, "verdicts": (verdict,)})
+    folder = publish(workspace, demo_runner, Run(record, run.files), tmp_path / "s")
+    assert check(folder).verdict == "PASS", "every digest and verdict fits: only the evidence tells"
+    with pytest.raises(TrustError, match="not what its instrument reads"):
+        decide.adopt(desk(workspace, demo_adopter), "r1", "fast")

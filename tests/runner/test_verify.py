@@ -118,6 +118,35 @@ def test_deep_refuses_a_sample_that_its_evidence_does_not_give(
     assert "another measure" in caught.value.found
 
 
+def test_what_no_gate_or_instrument_can_read_is_refused_and_stops_nothing_else(
+    workspace: Path, demo_runner: PrivateKey, tmp_path: Path
+) -> None:
+    run = make_run()
+    still = tuple(
+        sample.model_copy(update={"measure": sample.measure.model_copy(update={"decode_rate": "0"})})
+        for sample in run.record.samples
+    )
+    record = run.record.model_copy(update={"samples": still})
+    first = publish(workspace, demo_runner, Run(record, run.files), tmp_path / "state")
+    with pytest.raises(TrustError, match="samples that their gate cannot judge"):
+        check(first)
+    later = make_run(run="r2")
+    name = "evidence/speed-q0-b0.json"
+    value = json.loads(later.files[name])
+    del value["facts"]["rate"]
+    data = canonical_json(value)
+    samples = tuple(
+        sample.model_copy(update={"evidence": (sha256_bytes(data),)}) if sample.window == "speed-q0-b0" else sample
+        for sample in later.record.samples
+    )
+    evidence = {**later.record.evidence, name: sha256_bytes(data)}
+    record = later.record.model_copy(update={"samples": samples, "evidence": evidence})
+    second = publish(workspace, demo_runner, Run(record, {**later.files, name: data}), tmp_path / "state")
+    assert check(second).verdict is Status.PASS
+    with pytest.raises(TrustError, match="evidence that its instrument cannot read"):
+        check(second, deep=True)
+
+
 def test_another_intent_under_the_right_name_is_refused(folder: Path) -> None:
     intent = next((folder.parents[2] / "reports/ledger").iterdir())
     intent.write_bytes(intent.read_bytes() + b" ")
@@ -130,10 +159,17 @@ def test_another_intent_under_the_right_name_is_refused(folder: Path) -> None:
     [
         ("  - {name: speed, parameters: {margin_percent: 8}}\n", "something else than the order says"),
         ("  - {name: speed, parameters: {margin_percent: 5, metric: other}}\n", "something else than the order says"),
+        (
+            "  - {name: speed, parameters: {margin_percent: 5}, windows: {block: 9, other: 1}}\n",
+            "less or other is measured than the order says",
+        ),
         ("  - {name: speed, version: 2}\n", "does not have the order's gates"),
         ("  - name: speed\n  - name: kld\n", "does not have the order's gates"),
         ("  - name: speed\nprimary: {margin: 0.05, pairs: 6}\n", "something else than the order says"),
         ("  - name: speed\nprimary: {pairs: 7}\n", "other pairs than the order"),
+        ("  - name: speed\nprimary: {pairs: many}\n", "gates cannot be read"),
+        ("  - {version: 1}\n", "gates cannot be read"),
+        ("  - speed\n", "gates cannot be read"),
     ],
 )
 def test_a_plan_that_is_softer_than_its_order_is_refused(

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import InputError
+from runner.hidden import REORDERING
 from runner.model.base import Record
 from runner.model.scalars import Flag, Free, Number, Pin, Plain, Whole
 from runner.yaml_strict import MAX_NODES, parse, read
@@ -99,6 +100,9 @@ def test_free_parameters_type_by_source_text_or_are_refused() -> None:
         (b"a: b\n\tc: d\n", "not YAML", "bad.yaml:2:1"),
         (b"\xef\xbb\xbfa: 1\n", "byte order mark", "bad.yaml:1:1"),
         (b"a: 1\r\nb: 2\r\n", "carriage returns", "bad.yaml:1:5"),
+        ("a: 1 # note\u2028b: 2\n".encode(), "U\\+2028 ends or reorders", "bad.yaml:1:12"),
+        ("a: 1\n# note\x85b: 2\n".encode(), "U\\+0085 ends or reorders", "bad.yaml:2:7"),
+        ("a: \u202eb\n".encode(), "U\\+202E ends or reorders", "bad.yaml:1:4"),
         (b"a: 1\nb: \x00\n", "control byte 0x00", "bad.yaml:2:4"),
         (b"a: \xff\n", "not UTF-8", "bad.yaml:1:4"),
         (b"", "empty", "bad.yaml"),
@@ -158,7 +162,11 @@ def test_every_fault_of_a_schema_has_its_place() -> None:
         assert place in message
 
 
-texts = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFF, exclude_categories=("Cs", "Cc")), max_size=20)
+hidden = "".join(map(chr, REORDERING))
+written = st.characters(
+    min_codepoint=32, max_codepoint=0x2FFF, exclude_categories=("Cs", "Cc"), exclude_characters=hidden
+)
+texts = st.text(written, max_size=20)
 trees = st.recursive(
     texts, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4), max_leaves=12
 )

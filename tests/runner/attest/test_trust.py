@@ -96,6 +96,14 @@ def test_a_line_that_could_be_misread_is_refused_with_its_number(line: str, reas
     assert caught.value.where == "signers:2"
 
 
+@pytest.mark.parametrize("hidden", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r", "\u202e"])
+def test_nobody_is_trusted_out_of_a_comment(hidden: str) -> None:
+    line = signer_line("adopter", "demo", PrivateKey.generate().public)
+    assert len(read_signers(f"# a comment\r\n\t{line}\r\n", "repository", "file")) == 1
+    with pytest.raises(InputError, match="does not read as it looks"):
+        read_signers(f"# a comment{hidden}{line}\n", "repository", "file")
+
+
 def test_ssh_keygen_reads_the_same_line(tmp_path: Path) -> None:
     key = tmp_path / "demo-adopter"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
