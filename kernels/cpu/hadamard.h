@@ -47,14 +47,18 @@ inline void hadamard_block(float* values) {
 
 /* Input side of a matrix, one block: out = hadamard(x * suh). suh is half. */
 inline void transform_input(const float* x, const uint16_t* suh, float* out) {
-  for (int i = 0; i < BLOCK; ++i) out[i] = x[i] * (float_of_half(suh[i]) * BLOCK_SCALE);
+  alignas(64) float scale[BLOCK];
+  floats_of_halves(suh, scale, BLOCK);
+  for (int i = 0; i < BLOCK; ++i) out[i] = x[i] * (scale[i] * BLOCK_SCALE);
   hadamard_block(out);
 }
 
 /* Output side, one block, in place: y = hadamard(y) * svh. */
 inline void transform_output(float* y, const uint16_t* svh) {
+  alignas(64) float scale[BLOCK];
+  floats_of_halves(svh, scale, BLOCK);
   hadamard_block(y);
-  for (int i = 0; i < BLOCK; ++i) y[i] = y[i] * (float_of_half(svh[i]) * BLOCK_SCALE);
+  for (int i = 0; i < BLOCK; ++i) y[i] = y[i] * (scale[i] * BLOCK_SCALE);
 }
 
 }  // namespace

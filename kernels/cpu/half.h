@@ -52,4 +52,32 @@ inline float round_to_half(float value) {
 #endif
 }
 
+/* `count` (a multiple of 16) halves as floats. The compiler does not vectorise the intrinsics above. */
+inline void floats_of_halves(const uint16_t* halves, float* out, int count) {
+#if defined(__AVX512F__)
+  for (int i = 0; i < count; i += 16)
+    _mm512_storeu_ps(out + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)(halves + i))));
+#elif defined(__F16C__)
+  for (int i = 0; i < count; i += 8)
+    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(halves + i))));
+#else
+  for (int i = 0; i < count; ++i) out[i] = float_of_half(halves[i]);
+#endif
+}
+
+/* `count` (a multiple of 16) floats to the nearest half, as floats, in place. */
+inline void round_to_halves(float* values, int count) {
+#if defined(__AVX512F__)
+  for (int i = 0; i < count; i += 16)
+    _mm512_storeu_ps(values + i,
+                     _mm512_cvtph_ps(_mm512_cvtps_ph(_mm512_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT)));
+#elif defined(__F16C__)
+  for (int i = 0; i < count; i += 8)
+    _mm256_storeu_ps(values + i,
+                     _mm256_cvtph_ps(_mm256_cvtps_ph(_mm256_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT)));
+#else
+  for (int i = 0; i < count; ++i) values[i] = round_to_half(values[i]);
+#endif
+}
+
 }  // namespace

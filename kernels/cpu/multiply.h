@@ -12,9 +12,15 @@ constexpr int COLUMN_SUMS = PAIRS * 16;      /* partial sums of one row and one 
 
 /* One block of 128 inputs from natural to kernel order. */
 inline void to_kernel_order(const float* natural, float* ordered) {
+#if defined(__AVX512F__)
+  lane_indices from;
+  for (int p = 0; p < TILE; ++p) from[p] = kernel_row(p >> 3, p & 7);
+  for (int i = 0; i < BLOCK; i += TILE) *(lanes*)(ordered + i) = __builtin_shuffle(*(const lanes*)(natural + i), from);
+#else
   for (int tile = 0; tile < BLOCK / TILE; ++tile)
 #pragma GCC unroll 16
     for (int p = 0; p < TILE; ++p) ordered[tile * TILE + p] = natural[tile * TILE + kernel_row(p >> 3, p & 7)];
+#endif
 }
 
 /* Inputs for part `part` of the 16 elements at one step: elements 8..15 use the inputs of elements 0..7. */
@@ -75,13 +81,33 @@ inline void multiply(const float* w, const float* x, size_t row_stride, int rows
   if (rows - r >= 1) multiply_rows<1>(w, x + r * row_stride, row_stride, tiles, sums + r * COLUMN_SUMS);
 }
 
-/* The 16 column totals of one row: each half of a pair's 16 partial sums is one column. */
+/* The 16 column totals of one row: each half of a pair's 16 partial sums is one column. Each total is
+ * ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)), on every processor. */
 inline void reduce_columns(const float* sums, float* y) {
+#if defined(__AVX512F__)
+  /* Three rounds add up two vectors at a time; four floats of one column become two, then one. */
+  __m512 quarter[4], half[2];
+  for (int i = 0; i < 4; ++i) { /* [pair 2i low, pair 2i high, pair 2i + 1 low, pair 2i + 1 high] of 4 floats */
+    const __m512 a = _mm512_loadu_ps(sums + i * 32), b = _mm512_loadu_ps(sums + i * 32 + 16);
+    quarter[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  }
+  for (int i = 0; i < 2; ++i) {
+    const __m512d a = _mm512_castps_pd(quarter[2 * i]), b = _mm512_castps_pd(quarter[2 * i + 1]);
+    half[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  const __m512 total =
+      _mm512_add_ps(_mm512_shuffle_ps(half[0], half[1], 0x88), _mm512_shuffle_ps(half[0], half[1], 0xdd));
+  /* Lane l holds columns 2j + l / 2 + 8 * (l % 2) for j = 0..3. */
+  lane_indices from;
+  for (int c = 0; c < TILE; ++c) from[c] = 4 * (2 * (c & 1) + (c >> 3)) + ((c & 7) >> 1);
+  *(lanes*)y = __builtin_shuffle((lanes)total, from);
+#else
   for (int half = 0; half < 2; ++half)
     for (int g = 0; g < PAIRS; ++g) {
       const float* s = sums + g * 16 + half * 8;
       y[half * 8 + g] = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
     }
+#endif
 }
 
 /* y[r][column - first] for `columns` columns (a multiple of 16) from `first_column`, all input tiles below `row_tiles`.

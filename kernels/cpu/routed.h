@@ -61,7 +61,7 @@ inline void activate(float* gate, const float* up, float limit) {
     }
     gate[i] = g / (1.0f + exponential(-g)) * u;
   }
-  for (int i = 0; i < BLOCK; ++i) gate[i] = round_to_half(gate[i]);
+  round_to_halves(gate, BLOCK);
 }
 
 /* One row of x, rounded to half where the routed experts' boundary asks for it, to the kernel order of a matrix's input. */
@@ -69,7 +69,8 @@ template <bool ROUND>
 inline void prepare_row(const float* x, const carve_matrix& m, float* ordered) {
   alignas(64) float entry[BLOCK], turned[BLOCK];
   for (int b = 0; b < m.in_features; b += BLOCK) {
-    for (int i = 0; i < BLOCK; ++i) entry[i] = ROUND ? round_to_half(x[b + i]) : x[b + i];
+    memcpy(entry, x + b, sizeof entry);
+    if (ROUND) round_to_halves(entry, BLOCK);
     transform_input(entry, m.suh + b, turned);
     to_kernel_order(turned, ordered + b);
   }
