@@ -12,7 +12,9 @@ from runner.check import check_file
 from runner.cli import run
 from runner.model.order import load_order
 from runner.paths import source_root
+from runner.plan import compile_plan
 from runner.steps.seats import load_manifest
+from runner.verify_order import check_order
 from serve.plugin.shards import Cut
 
 ORDERS = source_root() / "orders"
@@ -31,6 +33,7 @@ def test_it_checks_and_plans(name: str, ranks: int, capsys: pytest.CaptureFixtur
     gates = {gate.name for gate in order.gates}
     assert gates >= EVERY_RANK
     assert bool(gates & READS_TEXT) == (manifest.pack == "recipe/mini/pack"), "random weights say nothing of text"
+    check_order(path.read_text(encoding="utf-8"), compile_plan(load_order(path), manifest, {}, "0" * 64), name)
     assert run(["plan", str(path)]) == 0
     told = capsys.readouterr().out
     assert all(f"rank-skew-candidate-{number}" in told for number in (1, 2, 3))
