@@ -27,7 +27,7 @@ def acceptance(layout: Layout, request: GateRequest) -> Made:
         plans = [(f"acceptance-{language}-{arm}", SPECULATING, arm, True) for arm in layout.arms]
         plans.append((f"acceptance-{language}-without", layout.unspeculating, "incumbent", False))
         windows += [
-            layout.window(name, boot, "acceptance@1", arm, own | {SPECULATION: speculates}, seconds=seconds)
+            layout.window(name, boot, "acceptance@1", arm, own | {"speculates": speculates}, seconds=seconds)
             for name, boot, arm, speculates in plans
         ]
     return Made(tuple(windows))

@@ -32,13 +32,12 @@ def rank_skew(layout: Layout, request: GateRequest) -> Made:
 
 def _window(layout: Layout, request: GateRequest, gate: str, arm: str, suffix: str) -> PlannedWindow:
     """Which kernels run once a layer differs by arm: the order names them under ``layer_kernels`` by arm."""
-    kernels = request.windows.get(LAYER_KERNELS)
     arguments: dict[str, JsonValue] = {
         "streams": amount(request, "streams", 1),
         "tokens": amount(request, "tokens", 32),
         "prompt_tokens": amount(request, "prompt_tokens", 32),
         "material": f"{gate}{suffix}",
-        LAYER_KERNELS: kernels.get(arm, []) if isinstance(kernels, dict) else [],
+        LAYER_KERNELS: request.windows.get(LAYER_KERNELS, {}),
         "groups": request.windows.get("groups", {}),
     }
     seconds = amount(request, "window_seconds", 20)

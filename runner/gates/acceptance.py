@@ -58,7 +58,7 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
 
 
 def _speculates(reading: Reading) -> bool:
-    return reading.window.arguments.get("speculation") is True
+    return reading.window.arguments.get("speculates") is True
 
 
 def _length(measure: AcceptanceMeasure) -> float:

@@ -20,19 +20,19 @@ VERSION = 1
 
 
 def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
-    """Window arguments: ``language``, and ``speculation``, whether the engine was to speculate.
+    """Window arguments: ``language``, and ``speculates``, whether the engine was to speculate.
 
     Faults: a counter that ran backwards (the engine was started again between the scrapes), counters that contradict
     each other, tokens by ``usage`` that ``/metrics`` does not count, requests that are not ours, no counter at all
     where the engine was to speculate, and drafts where it was not to.
     """
     own = evidence[0]
-    language, speculates = window.arguments.get("language"), window.arguments.get("speculation")
+    language, speculates = window.arguments.get("language"), window.arguments.get("speculates")
     if not isinstance(language, str) or not isinstance(speculates, bool):
         raise EvidenceError(
             "an acceptance window names its language and whether the engine speculates",
             where=f"window {window.id}",
-            found=f"language {language!r}, speculation {speculates!r}",
+            found=f"language {language!r}, speculates {speculates!r}",
         )
     faults = state_faults(own)
     faults += [f"{one.id}: {error_text(one)}" for one in own.exchanges if choice(one) is None]

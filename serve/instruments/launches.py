@@ -11,7 +11,7 @@ from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample
 from runner.model.trace import COLLECTIVE, KernelRow, RankTrace
 from serve.instruments.base import sample
-from serve.instruments.traces import LAYER_KERNELS, matches, read, steps_of, words
+from serve.instruments.traces import layer_kernels, matches, read, steps_of, words
 
 NAME = "launches"
 VERSION = 1
@@ -27,7 +27,7 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
     """
     own = evidence[0]
     traces, faults = read(own)
-    patterns = words(window, window.arguments.get(LAYER_KERNELS), LAYER_KERNELS)
+    patterns = layer_kernels(window)
     groups = _groups(window)
     ranks = []
     for trace in traces:

@@ -11,7 +11,7 @@ from runner.model.sample import Sample
 from runner.model.trace import RankTrace
 from serve.instruments.base import sample
 from serve.instruments.streams import quantile
-from serve.instruments.traces import LAYER_KERNELS, read, steps_of, words
+from serve.instruments.traces import layer_kernels, read, steps_of
 
 NAME = "rank-skew"
 VERSION = 1
@@ -25,7 +25,7 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
     """
     own = evidence[0]
     traces, faults = read(own)
-    patterns = words(window, window.arguments.get(LAYER_KERNELS), LAYER_KERNELS)
+    patterns = layer_kernels(window)
     for trace in traces:
         steps, missing = steps_of(own, trace, patterns)
         faults += missing

@@ -19,7 +19,7 @@ from serve.instruments.engagement import differences
 TRACES = "traces"
 """Fact of the evidence: one :class:`RankTrace` for each trace the profiler wrote."""
 LAYER_KERNELS = "layer_kernels"
-"""Window argument: patterns of the kernels that run once for each of their layers in every step."""
+"""Window argument, by arm: patterns of the kernels that run once for each of their layers in every step."""
 
 
 def read(evidence: Evidence) -> tuple[list[RankTrace], list[str]]:
@@ -92,6 +92,13 @@ def _fewest(evidence: Evidence, rank: int) -> int:
 def matches(name: str, patterns: Sequence[str]) -> bool:
     """Whether a kernel's name fits one of the patterns (``*`` and ``?``, case counts)."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def layer_kernels(window: PlannedWindow) -> tuple[str, ...]:
+    """The patterns of the window's own arm, or those that hold for every arm. Raises EvidenceError for none."""
+    named = window.arguments.get(LAYER_KERNELS)
+    own = named.get(window.arm) if isinstance(named, dict) else named
+    return words(window, own, LAYER_KERNELS)
 
 
 def words(window: PlannedWindow, value: JsonValue, where: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ def reading(language: str, arm: str, accepted: int = 110, drafts: int = 100, **c
         "speculating",
         "acceptance",
         arm,
-        arguments={"language": language, "speculation": True},
+        arguments={"language": language, "speculates": True},
     )
     measure = AcceptanceMeasure(
         language=language,
@@ -40,7 +40,7 @@ def reading(language: str, arm: str, accepted: int = 110, drafts: int = 100, **c
 def without(drafts: int = 0) -> Any:
     """The same language in a boot without speculation."""
     of = window("acceptance-en-without", "plain", "acceptance", "incumbent")
-    of = of.model_copy(update={"arguments": {"language": "en", "speculation": False}})
+    of = of.model_copy(update={"arguments": {"language": "en", "speculates": False}})
     measure = AcceptanceMeasure(
         language="en", texts=4, tokens=400, drafts=drafts, draft_tokens=0, accepted_tokens=0, accepted_by_position=()
     )

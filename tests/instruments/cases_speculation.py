@@ -35,8 +35,8 @@ def scrape(
 
 
 def acceptance() -> list[Case]:
-    of = window("acceptance", arguments={"language": "ja", "speculation": True})
-    off = window("acceptance", arguments={"language": "ja", "speculation": False})
+    of = window("acceptance", arguments={"language": "ja", "speculates": True})
+    off = window("acceptance", arguments={"language": "ja", "speculates": False})
     before = scrape(7, 21, 9, (6, 3), tokens=0)
     after = scrape(27, 61, 27, (18, 9), tokens=40)
     answers = [exchange(f"d00{n}-ja", {"choices": [{"text": "x"}], "usage": {"completion_tokens": 20}}) for n in (1, 2)]
@@ -47,7 +47,7 @@ def acceptance() -> list[Case]:
     failed = [answers[0], exchange("d002-ja", {"error": "x"}, 500)]
     fresh = scrape(20, 40, 18, (12, 6), tokens=40)
     nameless = of.model_copy(update={"arguments": {"language": "ja"}})
-    unspoken = of.model_copy(update={"arguments": {"speculation": True}})
+    unspoken = of.model_copy(update={"arguments": {"speculates": True}})
     return [
         ("twenty-drafts_pass", one(), of, None),
         ("counters-appear-inside_pass", one(fresh, scrape(None)), of, None),

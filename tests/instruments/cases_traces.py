@@ -63,9 +63,15 @@ def _common(of: PlannedWindow) -> list[Case]:
     """What keeps traces from counting, whatever is read from them."""
     pair = (trace(0, 2), trace(1, 2))
     without = of.model_copy(update={"arguments": {"groups": GROUPS}})
+    by_arm, others = (
+        of.model_copy(update={"arguments": ARGUMENTS | {"layer_kernels": {arm: LAYER_KERNELS}}})
+        for arm in ("candidate", "incumbent")
+    )
     torn: dict[str, Any] = {"facts": {"traces": ["{}"]}}
     return [
         ("two-ranks_pass", _one(of, *pair, ranks=2), of, None),
+        ("named-by-arm_pass", _one(by_arm, trace()), by_arm, None),
+        ("another-arm-alone-is-named_fail", _one(others, trace()), others, "no list of kernel patterns"),
         ("out-of-order_pass", _one(of, *reversed(pair), ranks=2), of, None),
         ("FL-59-rank-0-stands-for-all_fail", _one(of, trace(), ranks=2), of, "rank 1 left no trace"),
         ("trace-names-more-ranks_fail", _one(of, trace(0, 2)), of, "rank 1 left no trace"),

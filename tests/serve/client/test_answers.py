@@ -123,11 +123,11 @@ def test_greedy_text_parts_where_a_kernel_is_broken_and_not_where_it_rounds(boot
 
 
 def test_an_engine_without_speculation_accepts_nothing(boot: BootedEngine) -> None:
-    _, sample = measured(boot, "acceptance", language="ja", speculation=False, texts=2, tokens=16, prompt_tokens=24)
+    _, sample = measured(boot, "acceptance", language="ja", speculates=False, texts=2, tokens=16, prompt_tokens=24)
     assert isinstance(sample.measure, AcceptanceMeasure)
     assert sample.faults == ()
     assert (sample.measure.tokens, sample.measure.drafts, sample.measure.accepted_by_position) == (32, 0, ())
-    _, wrong = measured(boot, "acceptance", language="ja", speculation=True, texts=1, tokens=8, prompt_tokens=24)
+    _, wrong = measured(boot, "acceptance", language="ja", speculates=True, texts=1, tokens=8, prompt_tokens=24)
     assert wrong.faults == ("the engine serves no counter of speculation",)
 
 

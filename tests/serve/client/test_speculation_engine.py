@@ -60,7 +60,7 @@ WINDOWS = (
     window("again", "plain", "greedy-band", **AGAINST | {"rows": 3, "again": True}),
     window("speculating", "speculating", "greedy-band", **AGAINST),
     *(
-        window(f"acceptance-{language}", "speculating", "acceptance", language=language, speculation=True)
+        window(f"acceptance-{language}", "speculating", "acceptance", language=language, speculates=True)
         for language in LANGUAGES
     ),
 )

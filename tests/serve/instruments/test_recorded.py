@@ -24,7 +24,7 @@ def test_acceptance_by_language(language: str, drafts: int, accepted: int) -> No
         arm="candidate",
         control=False,
         expects=(),
-        arguments={"language": language, "speculation": True},
+        arguments={"language": language, "speculates": True},
         seconds=10,
     )
     sample = acceptance.reduce([evidence], window)
