@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from recipe.pack import INDEX
-from recipe.whole_folder import fresh, publish
-from recipe.whole_folder import partial as partial_folder
 
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -75,9 +73,3 @@ def copy_small_files(source: Path, folder: Path) -> None:
     for file in sorted(source.iterdir()):
         if file.is_file() and file.suffix != ".safetensors" and file.name not in {"config.json", INDEX}:
             shutil.copyfile(file, folder / file.name)
-
-
-__all__ = [
-    "copy_small_files", "fresh", "partial_folder", "publish", "quantization_config", "shard_name", "write_index",
-    "write_json", "write_shard",
-]  # fmt: skip

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from runner.assurance import NEEDED, claims
 from runner.attest.statement import Signed, moment
+from runner.gates.registry import waivable
 from runner.judge import withdrawals
 from runner.ledger import Ledger
 from runner.model.adoption import Adoption, Observation, Revocation, Waiver
-from runner.model.report import ReportPredicate
+from runner.model.report import GatePart, ReportPredicate
 from runner.model.verdict import Status
 
 
@@ -42,12 +45,32 @@ def _label_objections(report: ReportPredicate, adoption: Adoption, ledger: Ledge
     return found
 
 
-def _gate_objections(report: ReportPredicate, waived: dict[str, str]) -> list[str]:
-    """``waived`` is gate name to the instant at which its waiver ends; the report's own time is no matter here."""
+def may_waive(gate: GatePart) -> bool:
+    """Whether a person may let this verdict stand open: a shortfall may, a missing proof or measurement not."""
+    return gate.verdict not in (Status.PASS, Status.INVALID) and waivable(gate.name)
+
+
+def _gate_objections(report: ReportPredicate, waived: set[str]) -> list[str]:
+    """``waived`` are names of gates; a waiver of what nobody may waive lifts nothing."""
+    found = []
+    for gate in report.gates:
+        if gate.verdict is Status.PASS or (gate.name in waived and may_waive(gate)):
+            continue
+        never = ", which nobody can waive" if gate.name in waived else ""
+        found.append(f"gate {gate.name} is {gate.verdict}{never}")
+    return found
+
+
+def _rejections(entry: Signed, at: datetime, ledger: Ledger) -> list[str]:
+    """Rejections of the report that stood at ``at`` and were never taken back."""
+    gone, way = revoked(ledger), "`runner revoke {}` takes that back"
     return [
-        f"gate {gate.name} is {gate.verdict}"
-        for gate in report.gates
-        if gate.verdict is not Status.PASS and gate.name not in waived
+        f"{signed.signers[0].principal} rejected it ({each.reason}); {way.format(signed.digest[:16])}"
+        for signed, each in ledger.of(Adoption)
+        if each.result == "REJECTED"
+        and each.report.digest == entry.digest
+        and signed.digest not in gone
+        and signed.at <= at
     ]
 
 
@@ -68,7 +91,8 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
     if any(parent in ledger.entries and ledger.entries[parent].at > at for parent in adoption.parents):
         # A key that has expired could speak again by writing an earlier time.
         found.append("the adoption bears an earlier time than what it saw")
-    waived = {}
+    found += _rejections(entry, at, ledger)
+    waived = set()
     for waiver_entry, waiver in waivers_for(ledger, entry.digest):
         if waiver_entry.digest not in adoption.waivers:
             continue
@@ -76,7 +100,7 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
             found.append(f"the waiver of {waiver.gate} is by the key that signed the report")
         if at > moment(waiver.expires_at, where):
             found.append(f"the waiver of {waiver.gate} expired on {waiver.expires_at}")
-        waived[waiver.gate] = waiver.expires_at
+        waived.add(waiver.gate)
     found += _gate_objections(report, waived)
     if claims((gate.name, gate.verdict) for gate in report.gates) and len(report.assurance) < NEEDED:
         stood = ", ".join(report.assurance) or "none"
@@ -97,4 +121,4 @@ def stale(entry: Signed, ledger: Ledger) -> tuple[str, ...]:
     return tuple(name for name in sorted(entry.subjects) if now.get(name, entry.subjects[name]) != entry.subjects[name])
 
 
-__all__ = ["objections", "revoked", "stale", "waivers_for"]
+__all__ = ["may_waive", "objections", "revoked", "stale", "waivers_for"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner import canon, ledger
-from runner.adoption import objections, revoked, stale, waivers_for
+from runner.adoption import may_waive, objections, revoked, stale, waivers_for
 from runner.attest.dsse import SigningKey
 from runner.attest.statement import Signed, moment, open_signed, sign
 from runner.attest.trust import Trust, load_trust
@@ -18,6 +18,7 @@ from runner.ledger import ADOPTIONS, Ledger
 from runner.model.adoption import Adoption, ReportName, Revocation, Waiver
 from runner.model.report import ReportPredicate
 from runner.model.statement import Predicate
+from runner.model.verdict import Status
 from runner.verify import verify
 
 
@@ -67,6 +68,7 @@ def adopt(desk: Desk, run: str, reason: str, *, seat: str | None = None, descrip
         reason=_reason(reason),
     )
     against = [*objections(entry, adoption, {desk.key.public.id}, desk.ledger)]
+    against += [f"it is {said}" for said in _adopted_already(adoption, desk.ledger)]
     against += [f"{subject} has changed on the seat since" for subject in stale(entry, desk.ledger)]
     against += [f"open item {item.id}: {item.what} ({item.owner})" for item in blocking(desk.workspace, name.order)]
     if against:
@@ -74,6 +76,22 @@ def adopt(desk: Desk, run: str, reason: str, *, seat: str | None = None, descrip
             "this report cannot be adopted", where=entry.where, expected="nothing against it", found="; ".join(against)
         )
     return desk.sign(adoption, {"report": entry.digest})
+
+
+def _adopted_already(adoption: Adoption, book: Ledger) -> list[str]:
+    """Adoptions of the same report for the same seat and scope that count."""
+    gone, found = revoked(book), []
+    for signed, each in book.of(Adoption):
+        same = (each.result, each.report, each.seat, each.scope) == (
+            adoption.result,
+            adoption.report,
+            adoption.seat,
+            adoption.scope,
+        )
+        keys = {signer.key.id for signer in signed.signers}
+        if same and signed.digest not in gone and not objections(book.entries[each.report.digest], each, keys, book):
+            found.append(f"adopted already, by {signed.signers[0].principal} on {each.created_at}")
+    return found
 
 
 def _reason(text: str) -> str:
@@ -100,12 +118,22 @@ def reject(desk: Desk, run: str, reason: str) -> Path:
 
 
 def waive(desk: Desk, run: str, gate: str, reason: str, expires_at: str) -> Path:
-    """Let one gate stand open until a day. Raises InputError for a gate that the report does not have or passed."""
+    """Let one gate stand open until a day.
+
+    Raises InputError for a gate that the report does not have or passed, and for a verdict that nobody may waive.
+    """
     entry, name = desk.report(run)
-    open_gates = [each.name for each in entry.of(ReportPredicate).gates if each.verdict.exit_code]
-    if gate not in open_gates:
+    gates = entry.of(ReportPredicate).gates
+    expected = ", ".join(each.name for each in gates if may_waive(each)) or "none of this report can be waived"
+    judged = next((each for each in gates if each.name == gate and each.verdict is not Status.PASS), None)
+    if judged is None:
+        raise InputError("no such gate to waive", where=entry.where, expected=expected, found=gate)
+    if not may_waive(judged):
         raise InputError(
-            "no such gate to waive", where=entry.where, expected=", ".join(open_gates) or "none is open", found=gate
+            "nobody can waive this: it says that what was measured is not what is claimed, or that nothing was",
+            where=entry.where,
+            expected=expected,
+            found=f"{gate} is {judged.verdict}",
         )
     if moment(expires_at, "expiry") <= moment(desk.at, "now"):
         raise InputError("a waiver that has expired already", expected=f"later than {desk.at}", found=expires_at)

@@ -18,7 +18,7 @@ from carve_kernels.exl3.codebook import Codebook
 from carve_kernels.exl3.linear import Linear
 from numpy.typing import NDArray
 
-from recipe import pack_write
+from recipe import pack_write, whole_folder
 from recipe.mini import byte_tokenizer
 from recipe.mini.glm import coded_modules, layer_of
 from recipe.mini.random_pack import CONFIGURATION
@@ -85,7 +85,7 @@ def generate(
         "vocab_size": VOCABULARY,
     }
     source, coded = Bits(seed), coded_modules(config, ((bits, bits),), DENSE_BITS)
-    partial = pack_write.fresh(pack_write.partial_folder(folder))
+    partial = whole_folder.fresh(whole_folder.partial(folder))
     sizes: dict[str, dict[str, int]] = {}
     shapes: list[tuple[str, tuple[int, ...]]] = []
     for number in range(layers + 1):
@@ -99,7 +99,7 @@ def generate(
     config["quantization_config"] = pack_write.quantization_config(shapes)
     pack_write.write_json(partial / "config.json", config)
     byte_tokenizer.write(partial, VOCABULARY, config["max_position_embeddings"])
-    pack_write.publish(partial, folder)
+    whole_folder.publish(partial, folder)
     return folder
 
 

@@ -82,6 +82,26 @@ _GATES: tuple[Gate, ...] = (
     restore,
 )
 
+_WAIVABLE: tuple[Gate, ...] = (
+    kernel_speed,
+    pressure,
+    ppl_prefill,
+    ppl_decode,
+    speed,
+    needle,
+    score,
+    ttft,
+    kv_window,
+    memory,
+    eager_gap,
+    acceptance,
+    finish,
+    sanity,
+    vision,
+)
+"""Gates that say how good something is, about which a person may decide. Every other gate proves that what was measured
+is what is claimed, and no signature makes that true."""
+
 _SHARED = (
     "base.py",
     "blocks.py",
@@ -115,6 +135,11 @@ def gate(name: str, version: int) -> Gate:
         found=f"{name}@{version}",
         next_step="`runner gates` lists the gates of this checkout",
     )
+
+
+def waivable(name: str) -> bool:
+    """Whether a person may let the gate stand open. A gate that nobody here knows may not."""
+    return any(name == known.NAME for known in _WAIVABLE)
 
 
 def parameter_schema(known: Gate) -> dict[str, Any]:

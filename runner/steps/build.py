@@ -127,7 +127,8 @@ def engine_subjects(manifest: SeatManifest) -> dict[str, str]:
     if manifest.gpu:  # not installed here; the native witness is among the libraries
         return {"engine.record": manifest.distribution_record} if manifest.distribution_record else {}
     if manifest.container is not None:
-        return {"engine.image": manifest.container.digest, "witness.library": sha256_file(witness_library())}
+        witness = {} if manifest.gpu else {"witness.library": sha256_file(witness_library())}
+        return {"engine.image": manifest.container.digest, **witness}
     return {
         "engine.record": installed_engine(manifest.distribution)["record"],
         "witness.library": sha256_file(witness_library()),

@@ -31,9 +31,9 @@ from serve.adapters.docker_host import image_environment, places_of, require_mou
 from serve.adapters.docker_launch import Launch, Places, bears, container_of, launch_of
 from serve.adapters.docker_readback import found, wanted
 from serve.adapters.engine_command import requested
+from serve.adapters.process import incumbent_of, witness_of
 from serve.adapters.supervisor import Supervised, free_port, home_of, reserve, traces_of
 from serve.seat import STANDING, BootRequest
-from serve.witness.build import witness_library
 
 DRAIN_SECONDS = 30.0
 """For requests that are in flight when a container is to end."""
@@ -191,19 +191,18 @@ def _launch(request: BootRequest, places: Places, port: int) -> Launch:
     traces.mkdir(parents=True, exist_ok=True)
     here = replace(
         places,
-        witness=str(witness_library().resolve()),
+        witness=str(witness_of(request)),
         site=str(_entry_points(home / _SITE)),
         tree=str(request.tree.resolve()) if request.tree else "",
         traces=str(traces),
         port=str(port),
         start=secrets.token_hex(8),
     )
-    missing = [f"{name}: {path}" for name, path in request.libraries.items() if not path.is_file()]
+    libraries = incumbent_of(request.manifest) | request.libraries
+    missing = [f"{name}: {path}" for name, path in libraries.items() if not path.is_file()]
     if missing:
         raise InputError("a library to mount is missing", where=request.planned.id, found=", ".join(missing))
-    return launch_of(
-        request, here, request.run, {name: str(path.resolve()) for name, path in request.libraries.items()}
-    )
+    return launch_of(request, here, request.run, {name: str(path.resolve()) for name, path in libraries.items()})
 
 
 def _entry_points(folder: Path) -> Path:

@@ -18,12 +18,12 @@ from runner.attest.keys import PrivateKey
 from runner.attest.statement import sign
 from runner.attest.trust import load_trust, repository_file, signer_line, trust_key
 from runner.challenge import attempt, concluded, control_of
-from runner.decide import Desk, reject, revoke, waive
+from runner.decide import Desk, reject, revoke
 from runner.errors import InputError
 from runner.exploits.corpus import corpus
 from runner.exploits.honest import load as load_honest
 from runner.ledger import LEDGER, append, append_observation, load
-from runner.model.adoption import Observation, ReportName, Reproduction
+from runner.model.adoption import Observation, ReportName, Reproduction, Waiver
 from runner.model.report import ReportPredicate
 from runner.paths import source_root
 from runner.session import open_run
@@ -88,13 +88,25 @@ def make(target: Path) -> None:
         reproduce(workspace, runs["same"])
         observe(workspace)
         reject(Desk.open(workspace, adopter), runs["fails"], "Half of the sum is not the sum.")
-        waiver = waive(
-            Desk.open(workspace, adopter), runs["invalid"], "engaged", "To be taken back.", "2027-01-01T00:00:00Z"
-        )
-        revoke(Desk.open(workspace, adopter), waiver.name.split(".")[0], "Nobody waives engagement.")
+        revoke(Desk.open(workspace, adopter), waive_engagement(workspace, adopter, runs["invalid"]), "It proves.")
         for text in paths.values():
             shutil.copy(text, workspace / "orders" / f"{text.parent.name}.yaml")
         shutil.copytree(workspace, target)
+
+
+def waive_engagement(workspace: Path, adopter: PrivateKey, run: str) -> str:
+    """A waiver of what nobody may waive, signed all the same; its digest."""
+    desk = Desk.open(workspace, adopter)
+    entry, name = desk.report(run)
+    waiver = Waiver(
+        created_at=desk.at,
+        parents=desk.ledger.heads(),
+        report=name,
+        gate="engaged",
+        reason="To be taken back.",
+        expires_at="2027-01-01T00:00:00Z",
+    )
+    return desk.sign(waiver, {"report": entry.digest}).name.split(".")[0]
 
 
 def try_exploits(workspace: Path) -> None:

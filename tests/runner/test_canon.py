@@ -155,6 +155,18 @@ def test_a_rejection_taken_back_leaves_the_report_pending(published: Path, demo_
     assert R1 not in section(text_of(published), "Rejected")
 
 
+def test_a_rejected_report_is_adopted_only_once_the_rejection_is_taken_back(
+    published: Path, demo_adopter: PrivateKey
+) -> None:
+    path = decide.reject(desk(published, demo_adopter, 1), "r1", "no need")
+    with pytest.raises(TrustError, match=r"adopter:demo-adopter rejected it \(no need\)"):
+        decide.adopt(desk(published, demo_adopter, 2), "r1", "good")
+    decide.revoke(desk(published, demo_adopter, 3), path.name.removesuffix(ledger.SUFFIX), "wrong")
+    decide.adopt(desk(published, demo_adopter, 4), "r1", "good")
+    with pytest.raises(TrustError, match="adopted already, by adopter:demo-adopter"):
+        decide.adopt(desk(published, demo_adopter, 5), "r1", "again")
+
+
 def test_an_intent_without_a_report_is_abandoned_and_counted(
     published: Path, demo_runner: PrivateKey, tmp_path: Path
 ) -> None:
