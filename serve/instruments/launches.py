@@ -20,7 +20,7 @@ COLLECTIVES, OTHER = "collective", "other"
 
 
 def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
-    """Groups of kernels by the window's argument ``groups`` (name to patterns; the first that fits counts).
+    """Groups of kernels by the window's argument ``groups`` (name to patterns; the first name that fits counts).
 
     Faults beside those of the traces: a kernel of ``layer_kernels`` that did not run, launches that do not fit those
     which the witness counted, ranks with other step counts.
@@ -45,7 +45,7 @@ def _groups(window: PlannedWindow) -> dict[str, tuple[str, ...]]:
     named = window.arguments.get("groups")
     if not isinstance(named, dict):
         raise EvidenceError("groups must map names to kernel patterns", where=f"window {window.id}", found=repr(named))
-    return {name: words(window, value, f"groups.{name}") for name, value in named.items()}
+    return {name: words(window, value, f"groups.{name}") for name, value in sorted(named.items())}
 
 
 def _rank(trace: RankTrace, steps: int, groups: Mapping[str, Sequence[str]]) -> RankLaunches:
