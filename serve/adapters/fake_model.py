@@ -36,6 +36,8 @@ class Behaviour:
     """Typed reason of a decline, empty for none."""
     declines_up_to: int = 1 << 30
     """Rows up to which it declines."""
+    idle_after: int = 1 << 30
+    """Steps of one row in a run after which the rank's own share of the logits is lost."""
     only_rank: int | None = None
     prewarms: bool = False
     """It runs once on every layer while the engine starts."""
@@ -49,6 +51,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "lna2": Behaviour(step_ms=2.5, shift=1e-6),
     "lna2-watermark": Behaviour(step_ms=2.5, shift=0.05),
     "half-k": Behaviour(step_ms=2.5, shift=1.5),
+    "idle-when-timed": Behaviour(step_ms=2.5, shift=1e-6, idle_after=4),
     "silent-fallback": Behaviour(declines="other"),
     "prefill-only": Behaviour(declines="rows-below-limit", declines_up_to=64),
     "one-rank": Behaviour(step_ms=2.5, shift=1e-6, declines="other", only_rank=1),

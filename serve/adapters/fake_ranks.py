@@ -38,6 +38,8 @@ class Rank:
         self.rank, self.libraries, self.variant, self.strict, self.allowed = rank, libraries, variant, strict, allowed
         self.expert: int | None = None
         self.factor = 1.0
+        self.single = 0
+        """Steps of one row since the last one of more."""
         self.launches: Counter[tuple[str, int]] = Counter()
         self.own: Counter[tuple[str, int]] = Counter()
         self.declined: Counter[tuple[str, str, int]] = Counter()
@@ -77,12 +79,14 @@ class Rank:
         if ran == self.variant and not ran.startswith("incumbent"):
             self.own[ran, counted] += 1
         behaviour = self.behaviour(ran)
+        self.single = self.single + 1 if rows == 1 else 0
+        zero = behaviour.zero or self.single > behaviour.idle_after
         if self.profiler.running:
             slower = _SLOWER if behaviour.slow_rank == self.rank else 1.0
             self.profiler.step(annotation, ran, len(LAYERS), round(behaviour.step_ms * 1e6), slower)
         return {
             "step_ms": behaviour.step_ms,
-            "state": RankState(behaviour.shift, behaviour.zero, self.expert, self.factor),
+            "state": RankState(behaviour.shift, zero, self.expert, self.factor),
         }
 
     def counters(self) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample, SpeedMeasure
 from tests.gates.build import CANDIDATE, Case
@@ -58,7 +61,19 @@ def texts() -> list[Case]:
             "quad q4: en-0 is another text",
         ),
         ("case-26-texts-unknown_invalid", one(usual, texts="equal"), "INVALID", "quad q1: en-0"),
-        ("other-prompts-in-one-half_invalid", one(_crossed(wrote(usual, prompts=2))), "INVALID", "other prompts"),
+        ("other-prompts-in-both-halves_invalid", one(_crossed(wrote(usual, prompts=2))), "INVALID", "other prompts"),
+        (
+            "other-prompts-in-the-second-half_invalid",
+            one(_crossed(wrote(usual, prompts=2), {"q1-b4": "q1-b1"})),
+            "INVALID",
+            "other prompts",
+        ),
+        (
+            "other-prompts-in-the-first-half_invalid",
+            one(_crossed(wrote(usual, prompts=2), {"q1-b1": "q1-b4"})),
+            "INVALID",
+            "other prompts",
+        ),
         (
             "work-left-out-while-timed_fail",
             one(wrote(usual, *fast), texts="mostly"),
@@ -81,9 +96,10 @@ def texts() -> list[Case]:
     ]
 
 
-def _crossed(readings: Readings) -> Readings:
-    """The prompts of the last two blocks of a quad stand with the second and the fourth."""
-    swapped = {"q1-b2": "q1-b3", "q1-b3": "q1-b2"}
+def _crossed(
+    readings: Readings, swapped: Mapping[str, str] = MappingProxyType({"q1-b2": "q1-b3", "q1-b3": "q1-b2"})
+) -> Readings:
+    """Blocks with the prompts of others."""
     taken_of = {planned.id: taken for planned, taken in readings}
 
     def edit(planned: PlannedWindow, taken: Sample) -> Sample:
