@@ -54,10 +54,15 @@ __global__ void __launch_bounds__(threads, BITS ? blocks_per_sm : 1) routed_expe
   const uint32_t ring = shared_address(memory + shared_bytes + sums_bytes(MOST)) + threadIdx.x / 32 * ring_bytes(BITS);
   uint8_t* fragments = memory + shared_bytes + sums_bytes(MOST) + warps * ring_bytes(BITS);
   MARK(0);
+#ifdef CARVE_OVERLAP
   const bool never = preload_tables<threads>(problem);
   wait_for_launches_before();
+#endif
   unsigned long long number = 0;
   if (threadIdx.x == 0) number = atomicAdd(problem.ticket, 1ull);
+#ifndef CARVE_OVERLAP
+  const bool never = preload_tables<threads>(problem);
+#endif
   plan_routes<threads>(shared.routes, *reinterpret_cast<RoutesWork*>(fragments), problem.ids, problem.rows, problem.topk, problem.experts);
   if (threadIdx.x == 0) {
     const unsigned long long tickets = 2ull * problem.chunks + gridDim.x, launch = number / tickets;

@@ -92,16 +92,16 @@ __device__ __forceinline__ uint32_t arrive(uint32_t* address) {
   return before + 1;
 }
 
-// Launches that overlap (sm_90 and later): this one may start while the one before it ends, and touches nothing that
+// Launches that overlap (builds with CARVE_OVERLAP, sm_90 and later): this one may start while the one before it ends, and touches nothing that
 // others write until here.
 __device__ __forceinline__ void wait_for_launches_before() {
-#if __CUDA_ARCH__ >= 900
+#if defined(CARVE_OVERLAP) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
 __device__ __forceinline__ void let_next_launch_start() {
-#if __CUDA_ARCH__ >= 900
+#if defined(CARVE_OVERLAP) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
