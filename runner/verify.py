@@ -6,6 +6,7 @@ every verdict again from the samples; then the evidence archive, and with ``deep
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ from runner.digest import sha256_bytes, sha256_json
 from runner.draw import Draw, commitment
 from runner.errors import InputError, TrustError
 from runner.judge import judge, withdrawals
-from runner.ledger import LEDGER, SUFFIX
+from runner.ledger import LEDGER, REPORTS, SUFFIX, require_place
 from runner.material import check_material
 from runner.measured import unpack
 from runner.model.base import Record
@@ -211,10 +212,19 @@ def read_report(path: Path, trust: Trust) -> tuple[Signed, ReportPredicate, Path
     return signed, signed.of(ReportPredicate), file.parent
 
 
+def _check_place(report: ReportPredicate, where: str) -> None:
+    """Under a workspace's ``reports`` the folders name the order and the run; anywhere else a report may lie."""
+    file = Path(os.path.abspath(where))  # noqa: PTH100  # a link is judged by where it stands, not by what it shows
+    for root in file.parents:
+        if (root / "canon").is_dir() and file.is_relative_to(root / REPORTS):
+            require_place(report, file.relative_to(root).as_posix())
+
+
 def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: bool = False) -> Verification:
     """Check the report at ``path``. Raises TrustError for whatever does not follow, whatever its verdict says."""
     signed, report, folder = read_report(path, trust)
     where = signed.where
+    _check_place(report, where)
     data = _archive(report, folder)
     measured, raw = unpack(report.record, where)
     intent = _intent(report, folder, workspace, trust).of(SignedIntent)

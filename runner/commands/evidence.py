@@ -44,7 +44,10 @@ def _reports(
     wanted = {name for name, chosen in (("rejected", rejected), ("pending", pending)) if chosen}
     listed = [each for each in list_reports(book) if not wanted or each.state in wanted]
     going = {one.run for one in runs() if one.at_work}
-    listed = [each.model_copy(update={"verdict": "RUNNING"}) if each.run in going else each for each in listed]
+    at_work = {"verdict": "RUNNING", "state": "running"}
+    listed = [
+        each.model_copy(update=at_work) if each.state == "abandoned" and each.run in going else each for each in listed
+    ]
     if as_json:
         answer([each.model_dump(mode="json") for each in listed], "", as_json=True)
         return
@@ -136,6 +139,7 @@ def _verify(
 def _sentence(found: Verification) -> str:
     lines = [
         f"authentic: {found.path}",
+        f"  order {found.order}, run {found.run}, seat {found.seat} ({found.label})",
         f"  verdict {found.verdict}: " + ", ".join(f"{gate} {status}" for gate, status in found.gates.items()),
         f"  signed by {', '.join(found.signers)}; trust comes from the {found.trust}",
         *(f"  withdrawn since: {gate}: {reason}" for gate, reason in found.withdrawn.items()),
