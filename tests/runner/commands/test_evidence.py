@@ -90,6 +90,15 @@ def test_a_run_at_work_is_running_and_not_abandoned(
     assert states["r0"] == ("PASS", "pending") and here.exists()
 
 
+def test_a_place_that_is_not_there_is_named_and_not_made(here: Path, tmp_path: Path) -> None:
+    for place in (tmp_path / "none/x.html", tmp_path):
+        with pytest.raises(InputError, match="no place for a page"):
+            call("review", "r0", "--html", place)
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(InputError, match="no file of signers"):
+        call("verify", here / "reports", "--allowed-signers", tmp_path / "none")
+
+
 def test_verify_says_whence_trust_comes(here: Path) -> None:
     text = call("verify", here / "reports/mini-lna2/r0")
     assert "trust comes from the repository" in text and "verdict PASS" in text
