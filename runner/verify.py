@@ -7,6 +7,7 @@ every verdict again from the samples; then the evidence archive, and with ``deep
 from __future__ import annotations
 
 import os
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +30,7 @@ from runner.model.evidence import Evidence
 from runner.model.plan import Plan
 from runner.model.report import Measured, ReportPredicate
 from runner.model.statement import SignedIntent
-from runner.model.verdict import Status, overall
+from runner.model.verdict import Figure, Status, overall
 from runner.replay import Replayed, replay
 from runner.report import EVIDENCE, REPORT, TEXT, isolation_of
 from runner.report_text import render
@@ -150,6 +151,11 @@ def _check_boots(report: ReportPredicate, measured: Measured, where: str) -> Non
     _same("the costs are not the boots' seat time", spent, paid, where)
 
 
+def _in_words(figure: Figure) -> str:
+    """A figure as a person writes it."""
+    return " ".join(part for part in (figure.name, figure.value, figure.unit, figure.limit) if part)
+
+
 def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> None:
     """Every gate of the plan, in its order, says again what the report says it said."""
     plan = measured.plan
@@ -161,13 +167,11 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
         if stated.verdict is Status.NOT_RUN and not sampled.issuperset(sealed.windows):
             continue
         verdict = judge(plan, sealed, measured.samples, measured.boots)
-        again = (verdict.status, verdict.reasons, verdict.figures)
-        _same(
-            "the verdict does not follow from the samples",
-            again,
-            (stated.verdict, stated.reasons, stated.figures),
-            place,
-        )
+        again = [verdict.status, *verdict.reasons, *map(_in_words, verdict.figures)]
+        said = [stated.verdict, *stated.reasons, *map(_in_words, stated.figures)]
+        for expected, found in zip_longest(again, said, fillvalue="nothing more"):
+            _same("the verdict does not follow from the samples", expected, found, place)
+        _same("the verdict does not follow from the samples", verdict.figures, stated.figures, place)
     _same("the overall verdict does not follow", overall(gate.verdict for gate in report.gates), report.verdict, where)
     stood = witnesses(((gate.name, gate.verdict) for gate in report.gates), measured.boots)
     _same("the outside witnesses do not follow", stood, report.assurance, where)
@@ -224,11 +228,11 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
     """Check the report at ``path``. Raises TrustError for whatever does not follow, whatever its verdict says."""
     signed, report, folder = read_report(path, trust)
     where = signed.where
-    _check_place(report, where)
     data = _archive(report, folder)
     measured, raw = unpack(report.record, where)
     intent = _intent(report, folder, workspace, trust).of(SignedIntent)
     _check_sealed(report, intent, measured.plan, raw["plan"], where)
+    _check_place(report, where)
     _check_subjects(signed, report, intent, measured.plan)
     _check_challenge(report, workspace, trust, where)
     check_samples(report, measured, where)
