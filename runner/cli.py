@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import cast
 
@@ -48,6 +50,10 @@ def run(arguments: Sequence[str]) -> int:
         return UNDECIDED
     except (typer.Abort, KeyboardInterrupt):
         return _stopped()
+    except Exception as error:  # noqa: BLE001  # a fault of this program is no verdict: 1 means that a gate failed
+        traceback.print_exc()
+        _say(CarveError("a fault of this program", found=f"{type(error).__name__}: {error}"), as_json=as_json)
+        return UNDECIDED
     if answer == INTERRUPTED:  # what Typer makes of an interrupt
         return _stopped()
     return answer if isinstance(answer, int) else 0
@@ -77,7 +83,10 @@ def _say(error: CarveError, *, as_json: bool) -> None:
 
 
 def main() -> None:
-    """Entry point of the ``runner`` script."""
+    """Entry point of the ``runner`` script. A character that the terminal cannot show is written out."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from runner import canon, ledger
 from runner.adoption import may_waive, objections, revoked, stale, waivers_for
 from runner.attest.dsse import SigningKey
+from runner.attest.keys import own_name
 from runner.attest.statement import Signed, moment, open_signed, sign
-from runner.attest.trust import Trust, load_trust
+from runner.attest.trust import Role, Trust, load_trust, repository_file
 from runner.canon_entry import launch_command, launched
 from runner.clock import now
 from runner.errors import InputError, TrustError
@@ -19,6 +20,8 @@ from runner.model.adoption import Adoption, ReportName, Revocation, Waiver
 from runner.model.report import ReportPredicate
 from runner.model.statement import Predicate
 from runner.model.verdict import Status
+from runner.paths import command
+from runner.report import REPORT
 from runner.verify import verify
 
 
@@ -40,13 +43,31 @@ class Desk:
 
     def report(self, run: str, *, deep: bool = False) -> tuple[Signed, ReportName]:
         """The run's report, verified, with ``deep`` down to its raw evidence. Raises InputError, TrustError."""
-        checked = verify(ledger.find_report(self.workspace, run), self.trust, self.workspace, deep=deep)
+        folder = ledger.find_report(self.workspace, run)
+        for outsider in self.ledger.outsiders.values():
+            if self.workspace / outsider.path == folder / REPORT:
+                for key_id in outsider.key_ids:
+                    self._require_trusted(key_id, "runner")
+        checked = verify(folder, self.trust, self.workspace, deep=deep)
         return self.ledger.entries[checked.digest], ReportName(
             run=checked.run, order=checked.order, digest=checked.digest
         )
 
+    def _require_trusted(self, key_id: str, role: Role) -> None:
+        """A decision speaks for everybody, so it rests on the repository's keys alone. Raises TrustError."""
+        if self.trust.key(key_id) is None:
+            options = () if role == "runner" else ("--role", role)
+            raise TrustError(
+                "a key that nobody here trusts: the repository must, what you trust yourself does not count",
+                where=str(repository_file(self.workspace)),
+                expected=f"a line for the key with the role {role}",
+                found=key_id,
+                next_step=f"`{command('keys', 'trust', own_name(key_id), *options, '--repository')}`",
+            )
+
     def sign(self, predicate: Predicate, subjects: dict[str, str]) -> Path:
         """Sign, check as any reader would, add to the ledger, and make the canon again."""
+        self._require_trusted(self.key.public.id, "adopter")
         data = sign(predicate, subjects, self.key)
         open_signed(data, self.trust, "the new statement")
         path = ledger.append(self.workspace, ADOPTIONS, data)

@@ -28,7 +28,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
             "a file could not be written",
             where=str(path),
             found=error.strerror or str(error),
-            next_step="free the disk or make the folder writable, then `runner execute --resume`",
+            next_step="free the disk, or name a file in a folder that can be written to",
         ) from error
 
 

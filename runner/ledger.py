@@ -223,11 +223,16 @@ def _open(workspace: Path, trust: Trust, where: str) -> tuple[str, Signed | Outs
         return digest, entry
     predicate = entry.predicate
     if isinstance(predicate, ReportPredicate):
-        own = f"{REPORTS.as_posix()}/{predicate.order.name}/{predicate.run}/report{SUFFIX}"
-        if where != own:
-            raise TrustError("a report in another place than its own", where=where, expected=own, found=where)
+        require_place(predicate, where)
         predicate = predicate.model_copy(update={"record": predicate.record.model_copy(update={"data": ""})})
     return digest, replace(entry, predicate=predicate, raw={})
+
+
+def require_place(report: ReportPredicate, where: str) -> None:
+    """Raises TrustError for a report that lies under another order's or run's name, by its path in a workspace."""
+    own = f"{REPORTS.as_posix()}/{report.order.name}/{report.run}/report{SUFFIX}"
+    if where != own:
+        raise TrustError("a report in another place than its own", where=where, expected=own, found=where)
 
 
 def find_report(workspace: Path, run: str) -> Path:
@@ -278,4 +283,5 @@ __all__ = [
     "find_report",
     "load",
     "read_entry",
+    "require_place",
 ]

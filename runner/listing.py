@@ -14,7 +14,7 @@ from runner.model.base import Record
 from runner.model.report import ReportPredicate
 from runner.report import REPORT
 
-State = Literal["pending", "adopted", "rejected", "revoked", "abandoned"]
+State = Literal["pending", "adopted", "rejected", "revoked", "abandoned", "running"]
 
 
 class Listed(Record):

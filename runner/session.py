@@ -22,6 +22,7 @@ from runner.paths import state_home, workspace
 from runner.plan import runnable, target_of
 from runner.readiness import require_finished, require_ready
 from runner.steps.journal import Journal, events
+from runner.steps.preflight import require_decidable
 from runner.steps.seats import load_manifest
 from runner.steps.state import Progress, Run
 
@@ -35,14 +36,16 @@ def open_run(
     """A new run of ``order``, or the run ``resume`` again. A frozen ``candidate`` stays with the run it was given to.
 
     Raises as :func:`runner.craft.candidate.take`, InputError for an unknown run or an order other than the one the run
-    was started with, StateError where another process works on the run, and SeatError for an order that waits for a
-    seat or gate still to be written.
+    was started with, an order that cannot be decided, StateError where another process works on the run, and SeatError
+    for an order that waits for a seat or gate still to be written. What is refused leaves no run.
     """
     file = load_order(order)
     loaded = runnable(file)
     manifest = load_manifest(seat or target_of(loaded).seat)
     require_ready(loaded, manifest)
     require_finished(loaded, workspace())
+    if not resume:
+        require_decidable(loaded, manifest)
     name = resume or _new_name()
     folder = state_home() / RUNS / name
     kept = folder / "order.yaml"

@@ -6,6 +6,8 @@ every verdict again from the samples; then the evidence archive, and with ``deep
 
 from __future__ import annotations
 
+import os
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +20,7 @@ from runner.digest import sha256_bytes, sha256_json
 from runner.draw import Draw, commitment
 from runner.errors import InputError, TrustError
 from runner.judge import judge, withdrawals
-from runner.ledger import LEDGER, SUFFIX
+from runner.ledger import LEDGER, REPORTS, SUFFIX, require_place
 from runner.material import check_material
 from runner.measured import unpack
 from runner.model.base import Record
@@ -27,7 +29,7 @@ from runner.model.challenge import Challenge
 from runner.model.plan import Plan
 from runner.model.report import Measured, ReportPredicate
 from runner.model.statement import SignedIntent
-from runner.model.verdict import Status, overall
+from runner.model.verdict import Figure, Status, overall
 from runner.replay import Replayed, read_evidence, replay
 from runner.report import EVIDENCE, REPORT, TEXT, isolation_of
 from runner.report_text import render
@@ -148,6 +150,11 @@ def _check_boots(report: ReportPredicate, measured: Measured, where: str) -> Non
     _same("the costs are not the boots' seat time", spent, paid, where)
 
 
+def _in_words(figure: Figure) -> str:
+    """A figure as a person writes it."""
+    return " ".join(part for part in (figure.name, figure.value, figure.unit, figure.limit) if part)
+
+
 def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> None:
     """Every gate of the plan, in its order, says again what the report says it said."""
     plan = measured.plan
@@ -162,13 +169,11 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
             verdict = judge(plan, sealed, measured.samples, measured.boots)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise TrustError("samples that their gate cannot judge", where=place, found=repr(error)) from error
-        again = (verdict.status, verdict.reasons, verdict.figures)
-        _same(
-            "the verdict does not follow from the samples",
-            again,
-            (stated.verdict, stated.reasons, stated.figures),
-            place,
-        )
+        again = [verdict.status, *verdict.reasons, *map(_in_words, verdict.figures)]
+        said = [stated.verdict, *stated.reasons, *map(_in_words, stated.figures)]
+        for expected, found in zip_longest(again, said, fillvalue="nothing more"):
+            _same("the verdict does not follow from the samples", expected, found, place)
+        _same("the verdict does not follow from the samples", verdict.figures, stated.figures, place)
     _same("the overall verdict does not follow", overall(gate.verdict for gate in report.gates), report.verdict, where)
     stood = witnesses(((gate.name, gate.verdict) for gate in report.gates), measured.boots)
     _same("the outside witnesses do not follow", stood, report.assurance, where)
@@ -213,6 +218,14 @@ def read_report(path: Path, trust: Trust) -> tuple[Signed, ReportPredicate, Path
     return signed, signed.of(ReportPredicate), file.parent
 
 
+def _check_place(report: ReportPredicate, where: str) -> None:
+    """Under a workspace's ``reports`` the folders name the order and the run; anywhere else a report may lie."""
+    file = Path(os.path.abspath(where))  # noqa: PTH100  # a link is judged by where it stands, not by what it shows
+    for root in file.parents:
+        if (root / "canon").is_dir() and file.is_relative_to(root / REPORTS):
+            require_place(report, file.relative_to(root).as_posix())
+
+
 def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: bool = False) -> Verification:
     """Check the report at ``path``. Raises TrustError for whatever does not follow, whatever its verdict says."""
     signed, report, folder = read_report(path, trust)
@@ -221,6 +234,7 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
     measured, raw = unpack(report.record, where)
     intent = _intent(report, folder, workspace, trust).of(SignedIntent)
     _check_sealed(report, intent, measured.plan, raw["plan"], where)
+    _check_place(report, where)
     _check_subjects(signed, report, intent, measured.plan)
     _check_challenge(report, workspace, trust, where)
     check_samples(report, measured, where)

@@ -62,6 +62,8 @@ def verify_many(
 
     Raises InputError for a path without any report or a file of signers that cannot be read.
     """
+    if signers is not None and not signers.is_file():
+        raise InputError("no file of signers", where=str(signers), expected="an allowed_signers file", found="no file")
     _trust.cache_clear()
     _found_workspace.cache_clear()
     questions = [Question(path, workspace, signers, deep) for path in expand(paths)]

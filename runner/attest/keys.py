@@ -259,4 +259,12 @@ def load_or_create(name: str) -> PrivateKey:
     return load(path)
 
 
-__all__ = ["PrivateKey", "PublicKey", "create", "key_folder", "load", "load_or_create"]
+def own_name(key_id: str) -> str:
+    """What this user calls the key of an id; ``./KEY.pub`` where it is somebody else's."""
+    for path in sorted(key_folder().glob("*.pub")):
+        if PublicKey.from_openssh(path.read_text(encoding="utf-8").strip(), str(path)).id == key_id:
+            return path.stem
+    return "./KEY.pub"
+
+
+__all__ = ["PrivateKey", "PublicKey", "create", "key_folder", "load", "load_or_create", "own_name"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runner.commands.output import AsJson, answer
+from runner.commands.output import AsJson, answer, print_table
 
 if TYPE_CHECKING:
     from runner.verify import Verification
@@ -29,7 +29,6 @@ def _reports(
     as_json: AsJson = False,
 ) -> None:
     """List reports, what became of them, and abandoned intents."""
-    from rich.console import Console
     from rich.table import Table
 
     from runner import ledger
@@ -44,7 +43,10 @@ def _reports(
     wanted = {name for name, chosen in (("rejected", rejected), ("pending", pending)) if chosen}
     listed = [each for each in list_reports(book) if not wanted or each.state in wanted]
     going = {one.run for one in runs() if one.at_work}
-    listed = [each.model_copy(update={"verdict": "RUNNING"}) if each.run in going else each for each in listed]
+    at_work = {"verdict": "RUNNING", "state": "running"}
+    listed = [
+        each.model_copy(update=at_work) if each.state == "abandoned" and each.run in going else each for each in listed
+    ]
     if as_json:
         answer([each.model_dump(mode="json") for each in listed], "", as_json=True)
         return
@@ -52,12 +54,11 @@ def _reports(
         (each.run, each.order, each.seat, each.verdict, each.state, str(each.tries), each.reason) for each in listed
     ]
     table = Table(box=None, pad_edge=False)
-    for place, heading in enumerate(("run", "order", "seat", "verdict", "state", "tries", "reason")):
-        whole = max((len(row[place]) for row in rows), default=0) if heading in ("run", "state") else None
-        table.add_column(heading, min_width=whole, overflow="fold")
+    for heading in ("run", "order", "seat", "verdict", "state", "tries", "reason"):
+        table.add_column(heading, no_wrap=heading != "reason")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    print_table(table)
 
 
 def _review(
@@ -71,6 +72,7 @@ def _review(
     from runner import ledger
     from runner.adoption import waivers_for
     from runner.attest.trust import load_trust
+    from runner.errors import InputError
     from runner.files import write_whole
     from runner.ledger import Ledger
     from runner.measured import unpack
@@ -78,6 +80,10 @@ def _review(
     from runner.review import page, terminal
     from runner.verify import read_report, verify
 
+    if html is not None and (html.is_dir() or not html.parent.is_dir()):
+        raise InputError(
+            "no place for a page", where=str(html), expected="a file in a folder that exists", found="a folder or none"
+        )
     path = Path(run)
     if not path.exists():
         path = ledger.find_report(workspace(), run)
@@ -136,6 +142,7 @@ def _verify(
 def _sentence(found: Verification) -> str:
     lines = [
         f"authentic: {found.path}",
+        f"  order {found.order}, run {found.run}, seat {found.seat} ({found.label})",
         f"  verdict {found.verdict}: " + ", ".join(f"{gate} {status}" for gate, status in found.gates.items()),
         f"  signed by {', '.join(found.signers)}; trust comes from the {found.trust}",
         *(f"  withdrawn since: {gate}: {reason}" for gate, reason in found.withdrawn.items()),

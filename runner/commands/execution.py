@@ -123,9 +123,10 @@ def seat_noise(name: SeatName, as_json: AsJson = False) -> None:
     from runner.attest.trust import load_trust
     from runner.noise import seat_noise as measure
     from runner.paths import workspace
+    from runner.steps.seats import load_manifest
 
     here = workspace()
-    found = measure(ledger.load(here, load_trust(here)), name)
+    found = measure(ledger.load(here, load_trust(here)), load_manifest(name).name)
     answer(found.model_dump(mode="json"), "\n".join(found.lines), as_json=as_json)
 
 

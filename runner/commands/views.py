@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runner.commands.output import AsJson, answer
+from runner.commands.output import AsJson, answer, print_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,16 +33,18 @@ def status(
         value = {"orders": [one.model_dump() for one in orders], "runs": [one.model_dump() for one in mine]}
         answer(value, "", as_json=True)
         return
-    console = Console()
     table = Table(box=None, pad_edge=False)
     for heading in ("order", "stage", "detail", "open items", "next"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, no_wrap=heading in ("order", "stage", "next"))
     for one in orders:
         cells = (f"{one.order} v{one.version}", one.stage, one.detail, "\n".join(one.items), one.next)
         table.add_row(*map(Text, cells))
-    console.print(table if orders else Text("no orders"))
+    if orders:
+        print_table(table)
+    else:
+        typer.echo("no orders")
     for run in mine if all_runs else []:
-        console.print(Text(f"{run.run}  {run.order}  {run.state}"), soft_wrap=True)
+        Console().print(Text(f"{run.run}  {run.order}  {run.state}"), soft_wrap=True)
 
 
 def watch(

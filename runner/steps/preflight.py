@@ -6,11 +6,24 @@ import shutil
 
 from runner.check import check
 from runner.errors import InputError, StateError
+from runner.model.order import WorkOrder
+from runner.model.seat import SeatManifest
 from runner.steps.state import Run
 from serve.install import ensure, is_locked
 
 _FREE_BYTES = 200 << 20
 """A run's evidence, logs and engine caches on a small seat."""
+
+
+def require_decidable(order: WorkOrder, manifest: SeatManifest) -> None:
+    """Raises InputError with every fault of the order on this seat."""
+    faults = check(order, manifest)
+    if faults:
+        raise InputError(
+            f"order {order.id} cannot be decided on seat {manifest.name}",
+            found="\n    ".join(["", *(fault.message for fault in faults)]),
+            next_step="`runner check` shows the lines",
+        )
 
 
 def preflight(run: Run) -> Run:
@@ -19,13 +32,7 @@ def preflight(run: Run) -> Run:
     Raises InputError for an order that cannot be decided, StateError for a full disk and SeatError where the engine
     cannot be installed.
     """
-    faults = check(run.order.order, run.manifest)
-    if faults:
-        raise InputError(
-            f"order {run.order.order.id} cannot be decided on seat {run.manifest.name}",
-            found="\n    ".join(["", *(fault.message for fault in faults)]),
-            next_step="`runner check` shows the lines",
-        )
+    require_decidable(run.order.order, run.manifest)
     free = shutil.disk_usage(run.folder).free
     if free < _FREE_BYTES:
         raise StateError(

@@ -189,3 +189,25 @@ def test_a_workspace_is_not_made_over_other_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not an empty folder"):
         make_workspace(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_an_unknown_seat_is_answered_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["seat", "noise", "nope"]) == 3
+    assert "cpu-mini" in capsys.readouterr().err
+
+
+def test_a_fault_of_the_program_is_never_a_failed_gate(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(**_: object) -> int:
+        raise ZeroDivisionError("no")
+
+    monkeypatch.setattr("runner.cli.app", broken)
+    assert run(["status"]) == 2
+    assert "a fault of this program" in capsys.readouterr().err
+
+
+def test_a_terminal_that_cannot_show_a_character_gets_it_written_out() -> None:
+    words = [sys.executable, "-m", "runner.cli", "brief", str(ORDER), "--language", "ja"]
+    told = subprocess.run(words, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=True)
+    assert b"\\u" in told.stdout

@@ -74,3 +74,10 @@ def test_a_full_disk_is_told_in_numbers(run: Run, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(StateError) as error:
         preflight(run)
     assert (error.value.where, error.value.found) == (str(run.folder), "5 MiB")
+
+
+def test_what_is_refused_leaves_no_run(home: Path) -> None:
+    order = write_order(home, kernel_order())
+    with pytest.raises(InputError, match="cannot be decided on seat cpu-mini"):
+        open_run(order, seat="cpu-mini", progress=Silent())
+    assert not (home / "state/runs").exists()

@@ -260,3 +260,10 @@ def test_an_edited_report_signed_again_by_the_runner_is_refused(
 def test_forging_without_an_edit_is_accepted(folder: Path, demo_runner: PrivateKey) -> None:
     forge(folder, demo_runner, lambda predicate, record: None)
     assert check(folder).verdict is Status.PASS
+
+
+def test_the_first_difference_is_told_in_words(folder: Path, demo_runner: PrivateKey) -> None:
+    forge(folder, demo_runner, edit_figure)
+    with pytest.raises(TrustError) as refused:
+        check(folder)
+    assert (refused.value.expected[:6], refused.value.found[:9]) == ("ratio ", "ratio 9.9")

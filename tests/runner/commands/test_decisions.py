@@ -177,6 +177,20 @@ def test_reject_and_waive(here: Path, tmp_path: Path) -> None:
     call("adopt", "r2", "--key", key, "--reason", "saves memory")
 
 
+def test_advice_names_the_command_that_makes_the_repository_trust_a_key(here: Path) -> None:
+    signers = here / "canon/allowed_signers"
+    lines = {role: line for line in signers.read_text().splitlines() for role in [line.split(":")[0]]}
+    call("keys", "trust", "demo-runner")
+    for left_out, advice in (
+        ("runner", "runner keys trust demo-runner --repository"),
+        ("adopter", "runner keys trust demo-adopter --role adopter --repository"),
+    ):
+        signers.write_text("".join(f"{line}\n" for role, line in lines.items() if role != left_out))
+        with pytest.raises(TrustError, match="the repository must") as refused:
+            call("adopt", "r1", "--key", "demo-adopter", "--reason", "faster")
+        assert refused.value.next_step == f"`{advice}`"
+
+
 def test_a_runner_key_cannot_adopt(here: Path) -> None:
     with pytest.raises(TrustError):
         call("adopt", "r1", "--key", "demo-runner", "--reason", "mine")

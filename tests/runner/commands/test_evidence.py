@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from runner.attest.keys import PrivateKey
 from runner.commands import decisions, evidence
+from runner.decide import Desk
 from runner.errors import InputError, TrustError
 from runner.gates.registry import Withdrawn
 from runner.paths import source_root
@@ -55,6 +57,46 @@ def test_reports_are_listed_with_what_became_of_them(here: Path) -> None:
     assert "r2" not in call("reports", "--pending")
     assert json.loads(call("reports", "--rejected", "--json")) == []
     assert here.exists()
+
+
+def test_two_reports_exchanged_are_refused_by_every_reader(
+    here: Path, demo_adopter: PrivateKey, tmp_path: Path
+) -> None:
+    first, second, aside = here / "reports/mini-lna2/r0", here / "reports/mini-lna2/r1", tmp_path / "aside"
+    first.rename(aside)
+    second.rename(first)
+    aside.rename(second)
+    for folder in (first, second, second / "report.dsse.json"):
+        assert "in another place than its own" in call("verify", folder, code=3)
+    for command in (("reports",), ("review", "r0")):
+        with pytest.raises(TrustError, match="in another place than its own"):
+            call(*command)
+    with pytest.raises(TrustError, match="in another place than its own"):
+        Desk.open(here, demo_adopter)
+    second.rename(aside)
+    assert "order mini-lna2, run r0, seat cpu-mini (cpu)" in call("verify", aside)
+
+
+def test_a_run_at_work_is_running_and_not_abandoned(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CARVE_STATE", str(tmp_path / "own"))
+    lock = tmp_path / "own/runs/r2/lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        states = {each["run"]: (each["verdict"], each["state"]) for each in json.loads(call("reports", "--json"))}
+    assert states["r2"] == ("RUNNING", "running")
+    assert states["r0"] == ("PASS", "pending") and here.exists()
+
+
+def test_a_place_that_is_not_there_is_named_and_not_made(here: Path, tmp_path: Path) -> None:
+    for place in (tmp_path / "none/x.html", tmp_path):
+        with pytest.raises(InputError, match="no place for a page"):
+            call("review", "r0", "--html", place)
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(InputError, match="no file of signers"):
+        call("verify", here / "reports", "--allowed-signers", tmp_path / "none")
 
 
 def test_verify_says_whence_trust_comes(here: Path) -> None:
