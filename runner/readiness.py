@@ -15,6 +15,7 @@ from runner.model.report import ReportPredicate
 from runner.model.scalars import UNKNOWN
 from runner.model.seat import Container, SeatManifest
 from runner.model.verdict import Status
+from runner.paths import source_root
 from runner.steps.seats import absent_here, has_adapter
 
 TAKEN = ("kernels/cpu/", "kernels/cuda/", "recipe/patches/")
@@ -33,6 +34,10 @@ def missing(order: WorkOrder, manifest: SeatManifest) -> tuple[str, ...]:
     target = getattr(order, "target", None)
     found += [f"pin {name} is unknown" for name, pin in (target.pins if target else {}).items() if pin == UNKNOWN]
     found += [f"input {one.name} is still arriving: {one.path}" for one in order.inputs if one.state == "arriving"]
+    candidate = getattr(order, "candidate", None)
+    if not files_of(order):  # else whoever it is dispatched to brings them
+        there = (source_root() / name for name in getattr(candidate, "sources", ()))
+        found += [f"source {path} does not exist" for path in there if not path.exists()]
     found += [f"gate {request.name} is planned, not written: {request.planned}" for request in planned_gates(order)]
     found += [
         f"{glob} is taken from no candidate yet: a change of it is judged once it stands in the checkout"

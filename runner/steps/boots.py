@@ -41,6 +41,8 @@ TOO_BUSY = "too-busy"
 """Event of a run whose machine was no place to measure."""
 DISTURBED_SHARE = 4
 """More than one timed block in four set aside: the machine is no place to measure, and nothing is repeated any more."""
+REPEATS = 3
+"""So often a block is measured again; then it stays disturbed, and its pair counts for nothing."""
 
 
 def boots(run: Run) -> Run:
@@ -138,7 +140,8 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
     try:
         boot = seat_of(run.manifest, planned).boot(request)
     except SeatError as error:
-        run.progress.note(f"boot {planned.id}: {error.what}: {error.found}")
+        expected = " (expected: this boot is there to be refused)" if planned.role == KNOCK_OUTS[0] else ""
+        run.progress.note(f"boot {planned.id}: {error.what}: {error.found}{expected}")
         record = _never_came_up(run, planned, error)
         for window in run.windows_of(planned):
             if planned.role == KNOCK_OUTS[0]:
@@ -192,7 +195,14 @@ def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> No
         if len(run.journal.of("block-disturbed")) > timed / DISTURBED_SHARE:
             if not run.journal.of(TOO_BUSY):
                 run.journal.write(TOO_BUSY)
-                run.progress.note("too many disturbed blocks: this machine is too busy to measure on")
+                run.progress.note(
+                    "too many disturbed blocks: this machine is too busy to measure on. Nothing is repeated any more, "
+                    "speed will hardly be decided; the run goes on for its other gates"
+                )
+            return
+        tries = max(len(run.journal.of("block-disturbed", window=name)) for name in disturbed)
+        if tries > REPEATS:
+            run.progress.note(f"disturbed {tries} times, kept so: {', '.join(disturbed)}")
             return
         run.progress.note(f"disturbed, measured again: {', '.join(disturbed)}")
         set_aside(run, block, "disturbed")

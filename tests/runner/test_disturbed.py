@@ -94,3 +94,10 @@ def test_a_busy_machine_is_given_up_on(run: Run, monkeypatch: pytest.MonkeyPatch
     order, after = measured(monkeypatch, run, [90] * 100)
     assert len(order) == 4 + 4  # 24 blocks: a second quad set aside would be more than one block in four
     assert all(sample.disturbed for sample in after.outcome.samples)
+
+
+def test_one_block_is_not_measured_again_for_ever(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, after = measured(monkeypatch, run, [0, 90, 0, 0] * 10)
+    assert len(order) == 4 * (1 + boots.REPEATS)
+    assert not run.journal.of(boots.TOO_BUSY)
+    assert [sample.window for sample in after.outcome.samples if not sample.disturbed] == ["q1-b1", "q1-b3", "q1-b4"]

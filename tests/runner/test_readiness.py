@@ -80,3 +80,11 @@ def test_rows_that_graphs_capture_are_tuned(tmp_path: Path, monkeypatch: pytest.
     wider = campaign.model_copy(update={"arguments": campaign.arguments | {"cudagraph_capture_sizes": [1, 2, 4, 5]}})
     (line,) = [line for line in missing(ORDER, wider) if "not tuned" in line]
     assert "coop_autotune_v1.bin is not tuned for 20 rows, which graphs capture" in line
+
+
+def test_a_source_that_nobody_brings_is_missing() -> None:
+    order = load_order(source_root() / "orders" / "mini-half-k.yaml").order
+    seat, name = load_manifest("cpu-mini"), "kernels/cpu/nowhere.cpp"
+    candidate = order.candidate.model_copy(update={"sources": (name,), "files_allowed": ()})  # type: ignore[union-attr]  # a kernel order
+    found = missing(order.model_copy(update={"candidate": candidate}), seat)
+    assert f"source {source_root() / name} does not exist" in found
