@@ -39,10 +39,10 @@ def parse_canonical(data: bytes, where: str) -> JsonValue:
     no spaces, no NaN or infinity.
     """
     try:
-        value: JsonValue = json.loads(data.decode())
+        value: JsonValue = json.loads(data.decode(), parse_constant=_no_constant)
         again = canonical_json(value)
         if again != data:  # read once more to name what is wrong: a key given twice is gone from ``value``
-            json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+            json.loads(data.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise TrustError(
             "signed JSON cannot be read", where=where, expected="canonical JSON in UTF-8", found=str(error)

@@ -11,7 +11,7 @@ import torch
 from serve.plugin import dispatch
 
 
-@torch.library.custom_op("carve::routed_experts", mutates_args=())
+@torch.library.custom_op("carve_serve::routed_experts", mutates_args=())
 def _routed_experts(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, layer: int) -> torch.Tensor:
     return dispatch.routed_experts(x, ids, weights, layer)
 
@@ -21,7 +21,7 @@ def _(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, layer: int) -> 
     return torch.empty_like(x)
 
 
-@torch.library.custom_op("carve::linear", mutates_args=())
+@torch.library.custom_op("carve_serve::linear", mutates_args=())
 def _linear(x: torch.Tensor, layer: int, width: int) -> torch.Tensor:
     return dispatch.linear(x, layer)
 
@@ -34,12 +34,12 @@ def _(x: torch.Tensor, layer: int, width: int) -> torch.Tensor:
 def routed_experts(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, layer: int) -> torch.Tensor:
     """``x`` [rows, hidden], ``ids`` int32 and ``weights`` float32 [rows, topk] to a fresh [rows, hidden]."""
     if torch.compiler.is_compiling():
-        return torch.ops.carve.routed_experts(x, ids, weights, layer)
+        return torch.ops.carve_serve.routed_experts(x, ids, weights, layer)
     return dispatch.routed_experts(x, ids, weights, layer)
 
 
 def linear(x: torch.Tensor, layer: int, width: int) -> torch.Tensor:
     """``x`` [rows, in] to a fresh [rows, ``width``]."""
     if torch.compiler.is_compiling():
-        return torch.ops.carve.linear(x, layer, width)
+        return torch.ops.carve_serve.linear(x, layer, width)
     return dispatch.linear(x, layer)

@@ -313,7 +313,7 @@ def test_a_full_disk_and_a_read_only_folder_are_named(
             killing(context, point, lambda number=number, text=text: OSError(number, text))  # type: ignore[misc]
             with pytest.raises(StateError) as caught:
                 bake.make(job)
-            assert caught.value.found == text and "--resume" in caught.value.next_step
+            assert caught.value.found == text and "free the disk" in caught.value.next_step
         assert not job.product.exists()
         bake.make(job)
         assert contents(job.product) == contents(baked.product)

@@ -68,8 +68,10 @@ def test_a_trace_runs_no_kernel(loaded: Witness) -> None:
     before = loaded.counters().witness  # a native library counts for its whole process
     with torch._subclasses.FakeTensorMode():
         x = torch.empty(5, HIDDEN, dtype=torch.bfloat16)
-        out = torch.ops.carve.linear(x, 0, 384)
+        out = torch.ops.carve_serve.linear(x, 0, 384)
         assert (tuple(out.shape), out.dtype) == ((5, 384), torch.bfloat16)
-        routed = torch.ops.carve.routed_experts(x, torch.zeros(5, TOPK, dtype=torch.int32), torch.zeros(5, TOPK), 0)
+        routed = torch.ops.carve_serve.routed_experts(
+            x, torch.zeros(5, TOPK, dtype=torch.int32), torch.zeros(5, TOPK), 0
+        )
         assert routed.shape == x.shape
     assert loaded.counters().witness == before
