@@ -6,11 +6,21 @@ from collections.abc import Iterator
 
 from runner.checks.citations import find_order
 from runner.checks.fault import Fault
+from runner.craft.globs import permitted
 from runner.model.order import KernelOrder, PatchOrder, WorkOrder, files_of
 from runner.model.seat import SeatManifest
 
 DELIVERED = {"kernel": ("kernels/cpu/", "kernels/cuda/", "serve/plugin/"), "patch": ("recipe/patches/",)}
 """Where a craftsperson's files may lie, by kind: nothing there plans, measures or judges."""
+
+OTHER_SIDE = (
+    "kernels/cpu/abi.h",
+    "kernels/cpu/incumbent.cpp",
+    "kernels/cpu/knock_out.cpp",
+    "kernels/cuda/abi.h",
+    "kernels/cuda/knock_out.cu",
+)
+"""What a candidate is measured against and called through: no glob of an order takes it."""
 
 
 def duties(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
@@ -60,11 +70,15 @@ def _deliveries(order: WorkOrder) -> Iterator[Fault]:
             why = f"what kind {kind} asks for is made from the order alone: the runner takes no file for it"
         yield Fault(("scope", "files_allowed"), why)
     place = ("candidate", "files_allowed") if isinstance(order, KernelOrder) else ("scope", "files_allowed")
+    forbidden = order.scope.files_forbidden if order.scope else ()
     folders = DELIVERED["kernel" if isinstance(order, KernelOrder) else "patch"]
     for index, glob in enumerate(files_of(order)):
         if not glob.startswith(folders):
             message = f"{glob} is nothing for a craftsperson: files of a {kind} order lie in "
             yield Fault((*place, index), message + " or ".join(folders))
+        elif taken := [path for path in OTHER_SIDE if permitted(path, (glob,)) and not permitted(path, forbidden)]:
+            message = f"{glob} takes {', '.join(taken)} too, which the candidate is measured against or called through"
+            yield Fault((*place, index), message)
 
 
 def _capabilities(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:

@@ -162,8 +162,9 @@ def _look(task: Task, store: Store, session: Session, found: list[Finding]) -> A
         found += _of_trap(task, store, changes, commit)
     except StateError as error:
         found.append(finding("not-a-file", f"the clone cannot be read: {error.what}: {error.found}"))
-    if task.entry.kind == "agent" and task.walls.clone.is_dir():
-        found += _imports(task)
+    refused = {one.kind for one in found} & {"outside-allowed", "not-a-file"}
+    if task.entry.kind == "agent" and task.walls.clone.is_dir() and not refused:
+        found += _imports(task)  # runs Python in the clone: never with files there that the order does not allow
     attempt = Attempt(
         number=task.number,
         craftsperson=task.name,

@@ -172,7 +172,7 @@ def _follow(process: subprocess.Popen[bytes], transcript: BinaryIO, watch: _Watc
             room = watch.setting.limits.output_bytes - watch.output
             transcript.write(data[: max(room, 0)])
             watch.output += len(data)
-        if time.monotonic() - looked >= WATCH_SECONDS:
+        if watch.output > watch.setting.limits.output_bytes or time.monotonic() - looked >= WATCH_SECONDS:
             watch.look()
             looked = time.monotonic()
         if watch.broken and not stopped:

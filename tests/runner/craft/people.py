@@ -128,6 +128,11 @@ def floods(*_: str) -> None:
         sys.stdout.write("PASS\n" * 10_000)
 
 
+def floods_once(*_: str) -> None:
+    honest()
+    sys.stdout.write("PASS\n" * 400_000)
+
+
 def pops_a_stash(other: str) -> None:
     subprocess.run(["git", "-C", other, "stash", "pop"], check=True)
     honest()

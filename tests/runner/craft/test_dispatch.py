@@ -205,7 +205,7 @@ def test_an_order_waits_for_another_one(kit: Kit, capsys: pytest.CaptureFixture[
 
 def test_what_an_order_forbids_is_not_allowed_by_a_wider_glob(kit: Kit) -> None:
     kit.crew("honest")
-    kit.order.write_text(order_text(allowed="kernels/cpu/*") + "scope: {files_forbidden: [kernels/cpu/toy.txt]}\n")
+    kit.order.write_text(order_text(allowed="kernels/cpu/*.txt") + "scope: {files_forbidden: [kernels/cpu/toy.txt]}\n")
     attempt = given_to(kit)
     assert [finding.kind for finding in attempt.findings] == ["outside-allowed"]
     assert attempt.findings[0].detail == "changed kernels/cpu/toy.txt, which the order forbids"

@@ -52,6 +52,7 @@ DEEDS = [
     Deed("fills_the_disk", lambda kit: "-", "disk-limit", "disk-limit"),
     Deed("talks", lambda kit: "-", "no-change", "no-change"),
     Deed("floods", lambda kit: "-", "output-limit", "output-limit"),
+    Deed("floods_once", lambda kit: "-", "output-limit", "output-limit"),
     Deed("pops_a_stash", other_clone, "refs-changed", "failed"),
     Deed("reads_the_needle", lambda kit: crafts(), "sealed-read", "imports-none"),
     Deed("sleeps", lambda kit: "-", "time-limit", "time-limit", SHORT),

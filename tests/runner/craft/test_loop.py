@@ -253,6 +253,16 @@ def test_files_that_judge_are_nothing_for_a_craftsperson(kit: Kit) -> None:
     assert "runner/gates/* is nothing for a craftsperson" in str(fault)
 
 
+@pytest.mark.parametrize(
+    ("glob", "path"),
+    [("kernels/cpu/*", "kernels/cpu/incumbent.cpp"), ("kernels/cuda/*.cu", "kernels/cuda/knock_out.cu")],
+)
+def test_what_a_candidate_is_measured_against_is_nothing_for_a_craftsperson(kit: Kit, glob: str, path: str) -> None:
+    kit.order.write_text(order_text(allowed=glob))
+    (fault,) = check_file(kit.order)
+    assert glob in str(fault) and path in str(fault)
+
+
 def test_nobody_works_on_what_no_run_can_judge(kit: Kit) -> None:
     kit.crew("honest")
     kit.order.write_text(order_text(allowed="serve/plugin/linear.py"))
