@@ -53,7 +53,9 @@ def attempt(exploit: Exploit, honest: Honest, seat: str, progress: Progress) -> 
     if exploit.kind == "open":
         return Tried(exploit=exploit.id, caught_by=(), open=exploit.reason)
     if exploit.kind == "reading":
-        return Tried(exploit=exploit.id, caught_by=tuple(caught(honest, exploit.id)))
+        gates = caught(honest, exploit.id)
+        nothing = "the control measures nothing that this cheat would change"
+        return Tried(exploit=exploit.id, caught_by=tuple(gates or ()), open="" if gates is not None else nothing)
     if exploit.kind == "forgery":
         words = refused(honest, exploit.id)
         return Tried(exploit=exploit.id, caught_by=(f"verify: {words}",) if words else ())
