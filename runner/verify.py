@@ -27,7 +27,7 @@ from runner.model.base import Record
 from runner.model.boot import Label
 from runner.model.challenge import Challenge
 from runner.model.plan import Plan
-from runner.model.report import Measured, ReportPredicate
+from runner.model.report import EvidencePart, Measured, ReportPredicate
 from runner.model.statement import SignedIntent
 from runner.model.verdict import Figure, Status, overall
 from runner.replay import Replayed, read_evidence, replay
@@ -226,8 +226,22 @@ def _check_place(report: ReportPredicate, where: str) -> None:
             require_place(report, file.relative_to(root).as_posix())
 
 
-def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: bool = False) -> Verification:
-    """Check the report at ``path``. Raises TrustError for whatever does not follow, whatever its verdict says."""
+def _full(index: EvidencePart, kept: dict[str, bytes], run: Path | None) -> dict[str, bytes]:
+    """The kept files, and of the others the full evidence where the run's own folder has it."""
+    if run is None:
+        return kept
+    paths = {name: run / name for name in index.not_kept if (run / name).is_file()}
+    more = {name: path.read_bytes() for name, path in paths.items()}
+    return kept | {name: data for name, data in more.items() if sha256_bytes(data) == index.files[name]}
+
+
+def verify(
+    path: Path, trust: Trust, workspace: Path | None = None, *, deep: bool = False, run: Path | None = None
+) -> Verification:
+    """Check the report at ``path``. Raises TrustError for whatever does not follow, whatever its verdict says.
+
+    With ``deep``, evidence that its archive could not hold is read from the ``run`` folder, where that is here.
+    """
     signed, report, folder = read_report(path, trust)
     where = signed.where
     data = _archive(report, folder)
@@ -242,10 +256,12 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
     check_order(report.order.text, measured.plan, where)
     _check_verdicts(report, measured, where)
     kept = _kept(report, data, folder)
-    again = replay(measured, report.evidence, kept, where) if deep else Replayed()
+    again = Replayed()
     if deep:
+        evidence = _full(report.evidence, kept, run)
+        again = replay(measured, report.evidence, evidence, where)
         draw = Draw(bytes.fromhex(report.plan.seed), report.plan.digest)
-        for name, one in kept.items():
+        for name, one in evidence.items():
             place = f"{folder / EVIDENCE}, {name}"
             check_material(read_evidence(one, place), measured.plan, draw, place)
     return Verification(
