@@ -13,12 +13,14 @@ from typing import Literal
 
 from runner import archive
 from runner.assurance import witnesses
+from runner.attest import dsse
 from runner.attest.statement import Signed, moment, open_signed
 from runner.attest.trust import Source, Trust
 from runner.boots import label_of
 from runner.digest import sha256_bytes, sha256_json
 from runner.draw import Draw, commitment
 from runner.errors import InputError, TrustError
+from runner.files import read_plain
 from runner.judge import judge, withdrawals
 from runner.ledger import LEDGER, REPORTS, SUFFIX, require_place
 from runner.material import check_material
@@ -35,6 +37,9 @@ from runner.report import EVIDENCE, REPORT, TEXT, isolation_of
 from runner.report_text import render
 from runner.verify_order import check_order
 from runner.verify_samples import check_samples
+
+_ARCHIVE_LIMIT = 16 << 20
+"""Bytes of an evidence archive; what is committed is below 300 kB."""
 
 
 class Verification(Record):
@@ -184,7 +189,14 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
 def _archive(report: ReportPredicate, folder: Path) -> bytes:
     """The evidence archive, byte for byte the one that was signed; empty where nothing was kept."""
     path = folder / EVIDENCE
-    data = path.read_bytes() if path.is_file() else b""
+    data = b""
+    if path.exists():
+        try:
+            data = read_plain(path, _ARCHIVE_LIMIT)
+        except OSError as error:
+            raise TrustError(
+                "the evidence archive cannot be read", where=str(path), found=str(error.strerror)
+            ) from error
     found = sha256_bytes(data) if data else None
     _same("another evidence archive than was signed", report.evidence.archive, found, str(path))
     return data
@@ -211,7 +223,7 @@ def read_report(path: Path, trust: Trust) -> tuple[Signed, ReportPredicate, Path
     """The signed report at ``path`` (the file or its folder). Raises InputError, TrustError."""
     file = path / REPORT if path.is_dir() else path
     try:
-        data = file.read_bytes()
+        data = read_plain(file, dsse.FILE_LIMIT)
     except OSError as error:
         raise InputError("no report to read", where=str(file), found=str(error.strerror)) from error
     signed = open_signed(data, trust, str(file))

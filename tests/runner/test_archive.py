@@ -19,7 +19,7 @@ BUILT = build(FILES, 10_000)
 TAR = lzma.decompress(BUILT.data)
 
 
-def entry(name: str, data: bytes = b"", form: int = tarfile.USTAR_FORMAT, **fields: Any) -> bytes:
+def entry(name: str, data: bytes = b"", form: Any = tarfile.USTAR_FORMAT, **fields: Any) -> bytes:
     """One entry of an archive."""
     header = tarfile.TarInfo(name)
     header.size, header.mode = len(data), 0o644

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -15,7 +16,7 @@ from runner.attest.keys import PrivateKey
 from runner.attest.trust import Trust, load_trust, repository_file, signer_line, trust_key, user_file
 from runner.digest import canonical_json, sha256_bytes
 from runner.draw import Draw
-from runner.errors import EvidenceError, InputError, TrustError
+from runner.errors import CarveError, EvidenceError, InputError, TrustError
 from runner.measured import pack, unpack
 from runner.model.report import Measured
 from runner.model.verdict import Status
@@ -163,6 +164,20 @@ def test_what_no_gate_or_instrument_can_read_is_refused_and_stops_nothing_else(
     assert check(second).verdict is Status.PASS
     with pytest.raises(TrustError, match="evidence that its instrument cannot read"):
         check(second, deep=True)
+
+
+@pytest.mark.parametrize("name", ["report.dsse.json", "evidence.tar.xz"])
+def test_a_report_is_of_plain_files(folder: Path, name: str) -> None:
+    """A pipe would keep its reader for ever, and a file without end fill its memory."""
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(CarveError, match=r"no report to read|archive cannot be read"):
+        check(folder)
+    (folder / name).unlink()
+    with (folder / name).open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(CarveError, match=r"no report to read|archive cannot be read"):
+        check(folder)
 
 
 def test_another_intent_under_the_right_name_is_refused(folder: Path) -> None:
