@@ -17,6 +17,7 @@ from runner.checks.facts import facts
 from runner.checks.fault import Fault
 from runner.checks.floors import floors
 from runner.checks.judgement import judgement
+from runner.checks.limits import limits
 from runner.checks.needs import needs
 from runner.errors import InputError
 from runner.gates.registry import gate
@@ -208,6 +209,8 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
         if request.name not in MAKERS:
             yield Fault((*path, "name"), f"no windows are planned for gate {request.name}")
         yield from needs(path, order, request, manifest)
+        if order.target is not None:
+            yield from limits(path, request, order.target)
         if isinstance(order, GateOrder) and request.name in NEEDS_CANDIDATE:
             yield Fault((*path, "name"), f"gate {request.name} needs a candidate, a gate order has none")
         if isinstance(order, RecipeOrder) and request.name in NEEDS_LIBRARY:
