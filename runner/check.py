@@ -43,6 +43,8 @@ from runner.yaml_strict import Mark, read
 _MINIMUM_BLOCK_BOOTS = 2
 QUALITY = frozenset({"parity", "kld", "ppl-prefill", "ppl-decode"})
 """Gates that see whether the candidate still computes the same."""
+RESERVED = frozenset({"ledger"})
+"""Names among the reports that no order may have."""
 SERVED = QUALITY - {"parity"} | {"needle", "sensitivity"}
 """Gates that boot what a recipe made beside the standing configuration."""
 
@@ -88,7 +90,14 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
     """Every fault of the order on this seat; empty where it can be decided."""
     if blank := tuple(unfilled(order)):
         return blank  # a starter: everything else would only distract
-    sound = (*facts(order), *citations(order), *floors(order), *judgement(order, manifest), *duties(order, manifest))
+    sound = (
+        *_id(order),
+        *facts(order),
+        *citations(order),
+        *floors(order),
+        *judgement(order, manifest),
+        *duties(order, manifest),
+    )
     if not isinstance(order, RunnableOrder) or order.target is None or manifest is None:
         return sound
     return (
@@ -99,6 +108,12 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
         *_gates(order, manifest),
         *_candidate(order, manifest),
     )
+
+
+def _id(order: WorkOrder) -> Iterator[Fault]:
+    """Reports lie in a folder of the order's name, beside the ledger."""
+    if order.id in RESERVED:
+        yield Fault(("id",), f"{order.id} has a folder among the reports already: name the order otherwise")
 
 
 def _target(target: Target, manifest: SeatManifest) -> Iterator[Fault]:

@@ -54,8 +54,9 @@ def test_an_adoption_cannot_be_dated_back(
     published: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
 ) -> None:
     publish(published, demo_runner, make_run(run="r2", started=START + timedelta(hours=5)), tmp_path / "s")
-    with pytest.raises(TrustError, match="earlier time than what it saw"):
+    with pytest.raises(TrustError, match="earlier time than what it saw") as caught:
         decide.adopt(desk(published, demo_adopter, 2), "r1", "good")
+    assert "reports/mini-lna2/r2/report.dsse.json of 2026-" in caught.value.found
     decide.adopt(desk(published, demo_adopter, 9), "r1", "good")
 
 

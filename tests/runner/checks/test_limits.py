@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.check import check
+from runner.ledger import LEDGER
 from runner.model.order import parse_order
 from runner.paths import source_root
 from runner.steps.seats import load_manifest
@@ -22,6 +23,11 @@ def faults(old: str, new: str) -> list[str]:
 
 def of_speed(parameters: str) -> list[str]:
     return faults(SPEED, f"{SPEED}    parameters: {{{parameters}}}\n")
+
+
+def test_no_order_has_the_folder_of_the_ledger() -> None:
+    (fault,) = faults("id: mini-lna2\n", f"id: {LEDGER.name}\n")
+    assert fault.startswith("id: ledger has a folder among the reports")
 
 
 def test_the_order_is_sound_to_begin_with() -> None:
