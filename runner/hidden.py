@@ -18,4 +18,9 @@ def first_hidden(text: str) -> int | None:
     return found.start() if found else None
 
 
-__all__ = ["BREAKS", "REORDERING", "first_hidden"]
+def without_hidden(text: str) -> str:
+    """The text with a mark in place of each of them, tabs and line feeds aside."""
+    return _HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+__all__ = ["BREAKS", "REORDERING", "first_hidden", "without_hidden"]

@@ -5,12 +5,23 @@ from __future__ import annotations
 from math import isfinite
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """Lower-case hex SHA-256."""
 
-DecimalText = Annotated[str, StringConstraints(pattern=r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE]-?[0-9]+)?$")]
+
+def _finite(text: str) -> str:
+    if not isfinite(float(text)):
+        raise ValueError("no number that binary64 holds")
+    return text
+
+
+DecimalText = Annotated[
+    str,
+    StringConstraints(pattern=r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE]-?[0-9]+)?$"),
+    AfterValidator(_finite),
+]
 """A number that decides, kept as decimal text so that no reader rounds it."""
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.\-]*[a-z0-9])?$", max_length=80)]

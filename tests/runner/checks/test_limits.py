@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.check import check
+from runner.errors import InputError
 from runner.ledger import LEDGER
 from runner.model.order import parse_order
 from runner.paths import source_root
@@ -92,3 +93,10 @@ def test_an_order_does_not_say_twice_what_speed_is_sealed_with(parameters: str, 
 @pytest.mark.parametrize("parameters", ["texts: equal", "alone: discounted", "tail: 0.8", "require: not-slower"])
 def test_an_order_may_ask_for_more(parameters: str) -> None:
     assert of_speed(parameters) == []
+
+
+@pytest.mark.parametrize("value", ["1e400", "-1e400", "1e999999"])
+def test_a_number_that_no_machine_holds_is_refused(value: str) -> None:
+    with pytest.raises(InputError, match="not a valid work order") as caught:
+        faults("margin: 0.15", f"margin: {value}")
+    assert "no number that binary64 holds" in caught.value.found
