@@ -18,8 +18,9 @@ Answer = tuple[int, Any]
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
     """Exit code and JSON answer of one command."""
     capsys.readouterr()
-    code = run([*arguments, "--json"])
-    return code, json.loads(capsys.readouterr().out)
+    code, said = run([*arguments, "--json"]), capsys.readouterr()
+    assert said.out, said.err
+    return code, json.loads(said.out)
 
 
 def execute(capsys: pytest.CaptureFixture[str], order: Path) -> tuple[int, dict[str, dict[str, Any]], Path]:
