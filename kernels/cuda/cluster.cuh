@@ -16,6 +16,21 @@
 
 namespace carve {
 
+// Four values of each of four lanes, four lanes apart, transposed: value i of the j-th becomes value j of the i-th.
+__device__ __forceinline__ void transpose_over_groups(float (&value)[4]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int bit = 1; bit < 4; bit *= 2) {
+    const bool upper = lane / 4 & bit;
+#pragma unroll
+    for (int low = 0; low < 4; low++) {
+      if (low & bit) continue;
+      const float given = upper ? value[low] : value[low + bit], taken = __shfl_xor_sync(0xffffffffu, given, 4 * bit);
+      (upper ? value[low] : value[low + bit]) = taken;
+    }
+  }
+}
+
 // What every part of the kernel knows.
 template <int K, Codebook BOOK>
 struct ClusterBlock {
@@ -124,40 +139,43 @@ struct ClusterBlock {
           Quad<K, 2, 1, BOOK, paired>::run(sums, words, operand);
         }
       }
-      const int slice = column / 8, place = matrix * 128 + column % 8 * 16 + group;
+      // Of a row, lane group g has column g of each eight of the 32; then lane group 4 q + i has columns 4 q .. 4 q + 3 of
+      // the i-th eight, so that an owner gets four sums a store.
+      const int slice = column / 8, place = matrix * 128 + column % 8 * 16 + group % 4 * 8 + group / 4 * 4;
 #pragma unroll
       for (int odd = 0; odd < 2; odd++) {
+        float four[4] = {sums[0][0][odd], sums[0][0][2 + odd], sums[1][0][odd], sums[1][0][2 + odd]};
+        transpose_over_groups(four);
         const int row = 2 * t + odd, task = row * slices + slice;
         if (row >= count) continue;
         const uint32_t owner = task % cluster_size, done = address_at(barrier(shared.partial[item & 1]), owner);
         const uint32_t local = base + at.partial_at + (item & 1) * at.partial_bytes + (task / cluster_size * cluster_size + rank) * 1024;
-        const uint32_t to = address_at(local, owner) + place * 4;
-#pragma unroll
-        for (int tile = 0; tile < 2; tile++) {
-          store_remote(to + tile * 64, sums[tile][0][odd], done);
-          store_remote(to + tile * 64 + 32, sums[tile][0][2 + odd], done);
-        }
+        store_remote_4(address_at(local, owner) + place * 4, four, done);
       }
     }
   }
 
-  // What comes to this block for an item: partial sums of the rows and slices that it owns, and all activations.
+  // What comes to this block for an item: partial sums of the rows and slices that it owns, and all activations. Where it
+  // owns none, nothing is announced: its partial sums have a phase for each item that needs them, and no other. The scales
+  // of the item are there, which whoever sees the partial sums then knows.
   __device__ __forceinline__ void expect(int item) const {
     const int tasks = __popc(shared.items[item].rows) * slices;
     const int mine = tasks > rank ? (tasks - rank + cluster_size - 1) / cluster_size : 0;
-    barrier_expect(barrier(shared.partial[item & 1]), mine * cluster_size * 1024);
+    if (mine) barrier_expect(barrier(shared.partial[item & 1]), mine * cluster_size * 1024);
     barrier_expect(barrier(shared.activation[item & 1]), tasks * 512);
   }
 
-  // The activations that this block owns into every block's fragments [slice, row]; by one warp.
-  __device__ __forceinline__ void activate(int item) const {
+  // The activations that this block owns into every block's fragments [slice, row]; by one warp. Bit s of phases: parity of
+  // the next partial sums in slot s.
+  __device__ __forceinline__ void activate(int item, uint32_t& phases) const {
     const int count = __popc(shared.items[item].rows), tasks = count * slices;
+    if (rank >= tasks) return;
+    barrier_wait(barrier(shared.partial[item & 1]), phases >> (item & 1) & 1);
+    phases ^= 1u << (item & 1);
     for (int number = 0; number * cluster_size + rank < tasks; number++) {
       const int task = number * cluster_size + rank, row = task / slices, slice = task % slices;
       const float4* from = reinterpret_cast<const float4*>(memory + at.partial_at + (item & 1) * at.partial_bytes) + number * cluster_size * 64 + lane;
       const uint16_t* scale = scales(item) + 2 * at.inputs + slice * 128 + lane * 4;
-      barrier_wait(barrier(shared.scaled[item % scale_slots]), item / scale_slots & 1);
-      barrier_wait(barrier(shared.partial[item & 1]), item >> 1 & 1);
       float gate[4] = {}, up[4] = {};
 #pragma unroll
       for (int source = 0; source < cluster_size; source++) {
@@ -264,7 +282,7 @@ __global__ void __launch_bounds__(cluster_threads, 1) routed_experts_clustered(c
   const int thread = threadIdx.x;
   MARK(0);
   const bool never = preload_tables<cluster_threads>(problem);
-  if (thread < 3 * most_slots + 4 + scale_slots) barrier_init(block.barrier(shared.gate_up[0][0]) + thread * 8);
+  if (thread < 3 * most_slots + 4) barrier_init(block.barrier(shared.gate_up[0][0]) + thread * 8);
   barrier_init_done();
   wait_for_launches_before();
   const int id = thread < problem.rows * problem.topk ? problem.ids[thread] : never ? 0 : -1;
@@ -296,11 +314,11 @@ __global__ void __launch_bounds__(cluster_threads, 1) routed_experts_clustered(c
   }
   copy_wait<1>();
   __syncthreads();
-  if (thread == 0) barrier_expect(block.barrier(shared.scaled[0]), 0);
   MARK(2);
   if (count > 0 && !decodes) {
     cluster_wait();
-    for (int item = 0; item < count; item++) block.activate(item);
+    uint32_t phases = 0;
+    for (int item = 0; item < count; item++) block.activate(item, phases);
   }
   for (int item = 0; item <= count && count > 0 && decodes; item++) {
     if (item < count) {
@@ -316,7 +334,6 @@ __global__ void __launch_bounds__(cluster_threads, 1) routed_experts_clustered(c
     MARK(8);
     copy_wait<0>();
     sync_some<1, decoding_threads>();
-    if (thread == 0 && item + 1 < count) barrier_expect(block.barrier(shared.scaled[(item + 1) % scale_slots]), 0);
     if (block.warp == 0 && item + block.at.gate_up_slots < count) block.fetch_gate_up(item + block.at.gate_up_slots);
     if (item > 0) {
       if (block.warp == 1 && item - 1 + block.at.down_slots < count) block.fetch_down(item - 1 + block.at.down_slots);

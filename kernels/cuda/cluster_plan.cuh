@@ -22,7 +22,6 @@ struct ClusterShared {
   alignas(8) uint64_t gate_up[most_slots][2];  // barriers: bytes of the trellis, of the first and second half of the inputs
   uint64_t down[most_slots];
   uint64_t partial[2], activation[2];  // bytes from other blocks, of even and odd items
-  uint64_t scaled[scale_slots];        // no bytes: the scales of an item are there
   Item items[max_ranks];               // of this cluster
   int16_t ids[max_ranks];              // of every slot; -1: not on this rank
   uint8_t first_slot[max_ranks];       // of the row with the same id
