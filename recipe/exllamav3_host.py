@@ -41,6 +41,7 @@ def logits(pack: Path, tokens: Path, out: Path) -> None:
     found = alone.numpy()
     np.savez_compressed(
         out,
+        tokens=ids.numpy(),
         logits=found.astype(np.float16),
         another_batch=distance(together.numpy(), found),
         exllamav3=version("exllamav3"),
