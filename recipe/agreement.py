@@ -1,7 +1,8 @@
 """Does stock exllamav3 compute on our packs what we compute, and do we serve what it codes?
 
     python -m recipe.agreement prepare FOLDER            packs, checkpoint and tokens for a GPU host
-    python -m recipe.agreement compare PACK TOKENS.npy HOST.npz [--draft CHECKPOINT]
+    python -m recipe.agreement compare PACK HOST.npz     what came back, in a few figures
+    python -m recipe.agreement measure PACK HOST.npz     the same, row by row, as gate ``agreement`` takes it
 
 Our own forward is the training module on the decoded weights, in float32. Its distance from itself with every matrix
 product in float16 is what that format costs, the library's from itself in another batch composition what its kernels
@@ -12,26 +13,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
 from tokenizers import Tokenizer
-from torch.nn import functional
 
 from recipe import bake, pack_write
 from recipe.calibration import read_texts, token_rows
-from recipe.configured import CONFIG
-from recipe.exllamav3_host import distance
+from recipe.exllamav3_host import distances
 from recipe.mini import dequantise
 from recipe.mini.export import export, restore
 from recipe.pack import read_pack
 from recipe.product import Job
+from runner.digest import sha256_file
 from runner.errors import EvidenceError
 from runner.model.order.bake import Bake, Rate
 from runner.paths import source_root
@@ -62,19 +63,10 @@ def prepare(folder: Path, *, documents: int = 4, length: int = 128) -> None:
         (folder / "checkpoint" / name).write_bytes((folder / "pack" / name).read_bytes())
 
 
-def forward_of(pack: Path, draft: Path | None = None) -> Any:
-    """Our own forward on a pack: the training module on its decoded weights.
-
-    A pack of exllamav3's making has no draft layer, which no logits come from; ``draft`` is a checkpoint that has one.
-    """
+def forward_of(pack: Path) -> Any:
+    """Our own forward on a pack: the training module on its decoded weights; its draft layer is not needed."""
     with tempfile.TemporaryDirectory(prefix="carve-forward-") as folder:
-        plain = dequantise.dequantise(pack, Path(folder) / "float")
-        if draft is not None:
-            layer = json.loads((plain / CONFIG).read_bytes())["num_hidden_layers"]
-            whole = load_file(draft / "model.safetensors")
-            own = {name: array for name, array in whole.items() if name.startswith(f"model.layers.{layer}.")}
-            pack_write.write_shard(plain / "draft.safetensors", own)
-        return restore(plain)
+        return restore(dequantise.dequantise(pack, Path(folder) / "float"), draft=False)
 
 
 def logits_of(model: Any, tokens: NDArray[np.integer], *, half: bool = False) -> NDArray[np.float32]:
@@ -85,21 +77,22 @@ def logits_of(model: Any, tokens: NDArray[np.integer], *, half: bool = False) ->
     return found
 
 
-def perplexity(logits: NDArray[np.floating], tokens: NDArray[np.integer]) -> float:
-    """exp of the mean negative log-likelihood of every token but each document's first."""
-    scored = torch.from_numpy(np.ascontiguousarray(logits[:, :-1], np.float32)).flatten(0, 1)
-    wanted = torch.from_numpy(tokens[:, 1:].astype(np.int64)).flatten()
-    return float(functional.cross_entropy(scored, wanted).exp())
+def logprobs(logits: NDArray[np.floating], tokens: NDArray[np.integer]) -> NDArray[np.float32]:
+    """Log-probability ``[documents, length - 1]`` of every token but each document's first."""
+    scores = torch.log_softmax(torch.from_numpy(np.ascontiguousarray(logits[:, :-1], np.float32)), dim=-1)
+    wanted = torch.from_numpy(tokens[:, 1:].astype(np.int64))
+    found: NDArray[np.float32] = scores.gather(-1, wanted[..., None])[..., 0].numpy()
+    return found
 
 
-def compare(pack: Path, tokens: NDArray[np.integer], host: Path, draft: Path | None = None) -> dict[str, Any]:
-    """The record of one comparison, unsigned. Raises EvidenceError for logits of another shape or not finite."""
-    model = forward_of(pack, draft)
-    ours = logits_of(model, tokens)
+def measure(pack: Path, host: Path) -> dict[str, Any]:
+    """The host's logits beside our own forward, row by row. EvidenceError for logits of another shape or not finite."""
+    model = forward_of(pack)
     with np.load(host) as told:
-        theirs = told["logits"].astype(np.float32)
-        library = float(told["another_batch"])
+        tokens, theirs = told["tokens"], told["logits"].astype(np.float32)
         facts = {name: str(told[name]) for name in ("exllamav3", "torch", "device")}
+        facts["another_batch"] = f"{float(told['another_batch']):.7f}"
+    ours = logits_of(model, tokens)
     if theirs.shape != ours.shape or not np.isfinite(theirs).all():
         raise EvidenceError(
             "the host's logits cannot be used",
@@ -107,35 +100,56 @@ def compare(pack: Path, tokens: NDArray[np.integer], host: Path, draft: Path | N
             expected=f"{ours.shape}, finite",
             found=f"{theirs.shape}",
         )
-    noise = distance(logits_of(model, tokens, half=True), ours)
-    error = distance(theirs, ours)
-    mine, other = perplexity(ours, tokens), perplexity(theirs, tokens)
-    return facts | {
-        "header": read_pack(pack).header_digest(),
-        "payload": read_pack(pack).payload_digest(),
-        "rows": int(tokens.size),
+    half = distances(logits_of(model, tokens, half=True), ours)
+    rows = {"tokens": tokens, "theirs": logprobs(theirs, tokens), "ours": logprobs(ours, tokens)}
+    rows |= {"distances": distances(theirs, ours), "float16": half}
+    documents = [
+        {name: [round(value, 7) for value in values[number].tolist()] for name, values in rows.items()}
+        for number in range(len(tokens))
+    ]
+    digests = {"header": read_pack(pack).header_digest(), "payload": read_pack(pack).payload_digest()}
+    return facts | digests | {"record": sha256_file(host), "documents": documents}
+
+
+def compare(pack: Path, host: Path) -> dict[str, Any]:
+    """:func:`measure` in a few figures, unsigned."""
+    found = measure(pack, host)
+    documents = found.pop("documents")
+    error, noise = (max(max(document[name]) for document in documents) for name in ("distances", "float16"))
+    mine, other = (perplexity([document[name] for document in documents]) for name in ("ours", "theirs"))
+    near = error <= TIMES_NOISE * max(noise, float(found["another_batch"]))
+    return found | {
+        "rows": sum(len(document["tokens"]) for document in documents),
         "largest_relative_error": f"{error:.6f}",
         "float16_noise": f"{noise:.6f}",
-        "another_batch": f"{library:.6f}",
         "perplexity_here": f"{mine:.6f}",
         "perplexity_there": f"{other:.6f}",
-        "agrees": error <= TIMES_NOISE * max(noise, library) and abs(other / mine - 1) <= PERPLEXITY,
+        "agrees": near and abs(other / mine - 1) <= PERPLEXITY,
     }
+
+
+def perplexity(documents: Sequence[Sequence[float]]) -> float:
+    """exp of the mean negative log-likelihood of all documents' tokens."""
+    values = [value for document in documents for value in document]
+    return math.exp(-math.fsum(values) / len(values))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("prepare").add_argument("folder", type=Path)
-    comparing = actions.add_parser("compare")
-    for name in ("pack", "tokens", "host"):
-        comparing.add_argument(name, type=Path)
-    comparing.add_argument("--draft", type=Path, help="a checkpoint with the draft layer that the pack lacks")
+    for action in ("compare", "measure"):
+        comparing = actions.add_parser(action)
+        for name in ("pack", "host"):
+            comparing.add_argument(name, type=Path)
     given = parser.parse_args()
     if given.action == "prepare":
         prepare(given.folder)
         return 0
-    found = compare(given.pack, np.load(given.tokens), given.host, given.draft)
+    if given.action == "measure":
+        print(json.dumps(measure(given.pack, given.host)))
+        return 0
+    found = compare(given.pack, given.host)
     print(json.dumps(found, indent=1))
     return 0 if found["agrees"] else 1
 

@@ -43,18 +43,21 @@ def logits(pack: Path, tokens: Path, out: Path) -> None:
         out,
         tokens=ids.numpy(),
         logits=found.astype(np.float16),
-        another_batch=distance(together.numpy(), found),
+        another_batch=distances(together.numpy(), found).max(),
         exllamav3=version("exllamav3"),
         torch=str(torch.__version__),
         device=torch.cuda.get_device_name(0),
     )
 
 
-def distance(found: NDArray[np.floating], expected: NDArray[np.floating]) -> float:
-    """Largest distance of a row of logits from the expected one, relative to it; both centred, for a shift changes
-    nothing."""
+def distances(found: NDArray[np.floating], expected: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Distance of each row of logits from the expected one, relative to it ``[documents, length]``.
+
+    Both are centred: a shift of all logits changes nothing.
+    """
     wanted, had = (each - each.mean(-1, keepdims=True) for each in (expected, found))
-    return float((np.linalg.norm(had - wanted, axis=-1) / np.linalg.norm(wanted, axis=-1)).max())
+    relative: NDArray[np.floating] = np.linalg.norm(had - wanted, axis=-1) / np.linalg.norm(wanted, axis=-1)
+    return relative
 
 
 def whole_conversion(checkpoint: Path, calibration: Path, out: Path, bits: int) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from runner.gates.base import GateInput
 from runner.model.answer_measure import (
+    AgreementDocument,
+    AgreementMeasure,
     FirstToken,
     MemoryMeasure,
     RankMemory,
@@ -19,7 +21,7 @@ from runner.model.answer_measure import (
     VisionMeasure,
 )
 from runner.model.sample import FinishMeasure
-from tests.gates.build import FORCING, INCUMBENT, SHARED, Case, both, given, sample, window
+from tests.gates.build import DIGEST, FORCING, INCUMBENT, SHARED, Case, both, given, sample, window
 
 GIB = 1 << 30
 CANDIDATE_ONLY = {"candidate-only": "candidate-only"}
@@ -210,6 +212,41 @@ def score() -> list[Case]:
 
     alone = [arm("incumbent", "++-+")]
     return _trials(one, alone, "item", "asked", arm)
+
+
+def agreement() -> list[Case]:
+    def record(number: int = 1, *, documents: int = 8, digest: str = DIGEST, **changes: Any) -> Any:
+        of = window(f"agreement-{number}", "shared-a", "agreement", "incumbent", arguments={"digest": DIGEST})
+        one = {"tokens": 100, "served": "150", "theirs": "150.05", "ours": "150.01", "distance": "0.002"}
+        told = one | {"float16": "0.001"} | changes
+        found = tuple(AgreementDocument.model_validate({"id": f"d{at}"} | told) for at in range(documents))
+        measure = AgreementMeasure(
+            record=digest, library=f"exllamav3 1.{number}", device="a card", another_batch="0.0005", documents=found
+        )
+        return of, sample(of, measure, INCUMBENT, engagement=both(INCUMBENT))
+
+    def one(*records: Any, **parameters: Any) -> GateInput:
+        return given(parameters, SHARED, list(records))
+
+    far, passed = record(distance="0.0021"), "every record agrees"
+    return [
+        ("at-the-limit_pass", one(record()), "PASS", passed, {"exllamav3 1.1: largest relative error": "<= 0.002000"}),
+        ("two-versions_pass", one(record(), record(2)), "PASS", passed),
+        ("the-library-is-noisier_pass", one(record(float16="0.0001", distance="0.001")), "PASS", passed),
+        ("three-times-noise-allowed_pass", one(far, times_noise="3"), "PASS", passed),
+        ("logits-too-far_fail", one(far), "FAIL", "logits differ by up to 0.002100, the limit is 0.002000"),
+        ("one-version-too-far_fail", one(record(), record(2, distance="0.1")), "FAIL", "exllamav3 1.2: logits"),
+        ("another-perplexity_fail", one(record(theirs="150.2")), "FAIL", "perplexity 4.490"),
+        ("a-lower-perplexity_fail", one(record(theirs="149.8")), "FAIL", "perplexity 4.472"),
+        ("a-stricter-line_fail", one(record(), perplexity="0.0004"), "FAIL", "perplexity"),
+        ("another-record_invalid", one(record(digest="b" * 64)), "INVALID", "sealed was aaaa"),
+        ("few-documents_invalid", one(record(documents=7)), "INVALID", "7 documents, at least 8"),
+        ("no-document_invalid", one(record(documents=0), documents=0), "INVALID", "0 documents, at least 0"),
+        ("few-documents-allowed_pass", one(record(documents=1), documents=1), "PASS", passed),
+        ("not-measured_invalid", given({}, SHARED, [(record()[0], None)]), "NOT_RUN", "no sample"),
+        ("sample-of-another-kind_invalid", one(other(record())), "INVALID", "no reading for"),
+        ("unknown-parameter_invalid", one(record(), margin="1"), "INVALID", "margin"),
+    ]
 
 
 def vision() -> list[Case]:
