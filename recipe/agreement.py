@@ -4,9 +4,8 @@
     python -m recipe.agreement compare PACK HOST.npz     what came back, in a few figures
     python -m recipe.agreement measure PACK HOST.npz     the same, row by row, as gate ``agreement`` takes it
 
-Our own forward is the training module on the decoded weights, in float32. Its distance from itself with every matrix
-product in float16 is what that format costs, the library's from itself in another batch composition what its kernels
-cost; the host may be twice as far away as the larger of the two.
+Our own forward is the training module on the decoded weights, in float32; with its products in float16 it says what
+that format costs. Whether the host agrees is for gate ``agreement`` to say: it asks the served engine for these tokens.
 """
 
 from __future__ import annotations
@@ -37,9 +36,6 @@ from runner.errors import EvidenceError
 from runner.model.order.bake import Bake, Rate
 from runner.paths import source_root
 
-TIMES_NOISE = 2.0
-PERPLEXITY = 0.001
-"""Largest relative difference of perplexities."""
 _STANDING = "recipe/mini/pack"
 
 
@@ -115,17 +111,17 @@ def compare(pack: Path, host: Path) -> dict[str, Any]:
     """:func:`measure` in a few figures, unsigned."""
     found = measure(pack, host)
     documents = found.pop("documents")
-    error, noise = (max(max(document[name]) for document in documents) for name in ("distances", "float16"))
     mine, other = (perplexity([document[name] for document in documents]) for name in ("ours", "theirs"))
-    near = error <= TIMES_NOISE * max(noise, float(found["another_batch"]))
-    return found | {
-        "rows": sum(len(document["tokens"]) for document in documents),
-        "largest_relative_error": f"{error:.6f}",
-        "float16_noise": f"{noise:.6f}",
-        "perplexity_here": f"{mine:.6f}",
-        "perplexity_there": f"{other:.6f}",
-        "agrees": near and abs(other / mine - 1) <= PERPLEXITY,
+    spreads = {
+        name: [f"{value:.6f}" for value in np.quantile([document[name] for document in documents], (0.5, 0.9, 1.0))]
+        for name in ("distances", "float16")
     }
+    return (
+        found
+        | {"rows": sum(len(document["tokens"]) for document in documents)}
+        | {f"{name}: median, ninth decile, largest": ", ".join(spread) for name, spread in spreads.items()}
+        | {"perplexity_here": f"{mine:.6f}", "perplexity_there": f"{other:.6f}"}
+    )
 
 
 def perplexity(documents: Sequence[Sequence[float]]) -> float:
@@ -149,9 +145,8 @@ def main() -> int:
     if given.action == "measure":
         print(json.dumps(measure(given.pack, given.host)))
         return 0
-    found = compare(given.pack, given.host)
-    print(json.dumps(found, indent=1))
-    return 0 if found["agrees"] else 1
+    print(json.dumps(compare(given.pack, given.host), indent=1))
+    return 0
 
 
 if __name__ == "__main__":

@@ -10,8 +10,12 @@ kill ``apply`` or ``revert`` goes on where it was. Nothing becomes visible befor
 from __future__ import annotations
 
 import argparse
+import fcntl
+import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from recipe.patch_check import compile_all, import_check
@@ -31,6 +35,11 @@ def apply(site: Path, patches: PatchSet, python: str | None = sys.executable) ->
     Raises what :func:`shadow` raises, and StateError for a marker of another version and for leftovers of another tool.
     Nothing is written before every file was found in order.
     """
+    with _alone(site):
+        return _apply(site, patches, python)
+
+
+def _apply(site: Path, patches: PatchSet, python: str | None) -> list[str]:
     _leftovers(site, patches)
     pristine = {file: _pristine(site, patches, file) for file in patches.files}
     contents = {file: patches.compose(file, data) for file, data in pristine.items()}
@@ -54,6 +63,11 @@ def apply(site: Path, patches: PatchSet, python: str | None = sys.executable) ->
 
 def revert(site: Path, patches: PatchSet) -> list[str]:
     """Give every file its pristine bytes back; the files that changed. StateError where they are not kept."""
+    with _alone(site):
+        return _revert(site, patches)
+
+
+def _revert(site: Path, patches: PatchSet) -> list[str]:
     changed = []
     for file in patches.files:
         pristine = _pristine(site, patches, file)
@@ -81,6 +95,23 @@ def verify(site: Path, patches: PatchSet) -> None:
                 found=", ".join(markers_in(found)) or "no marker",
                 next_step="run the patch again",
             )
+
+
+@contextmanager
+def _alone(site: Path) -> Iterator[None]:
+    """One process at a time writes below ``site``; StateError where another does. Ends with the process."""
+    if not site.is_dir():
+        raise InputError("no such folder", where=str(site), expected="site-packages", found="none")
+    descriptor = os.open(site, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise StateError(
+            "another process patches here", where=str(site), next_step="wait until it has ended, then run again"
+        ) from error
+    finally:
+        os.close(descriptor)
 
 
 def _pristine(site: Path, patches: PatchSet, file: str) -> bytes:
@@ -111,8 +142,19 @@ def _kept(site: Path, patches: PatchSet, file: str) -> Path:
 
 
 def _leftovers(site: Path, patches: PatchSet) -> None:
-    """Rejected hunks and backups of another tool say that somebody else patches here too."""
+    """Rejected hunks and backups of another tool say that somebody else patches here too.
+
+    A folder that is a link out of ``site`` is another installation's: what is patched in place stays inside.
+    """
     for file in patches.files:
+        if not (site / file).parent.resolve().is_relative_to(site.resolve()):
+            raise StateError(
+                "the folder to patch is a link out of the installation",
+                where=str((site / file).parent),
+                expected=f"a folder in {site}",
+                found=str((site / file).parent.resolve()),
+                next_step="patch the installation that it leads to, or use a shadow",
+            )
         for suffix in (".rej", ".orig"):
             if (left := site / f"{file}{suffix}").exists():
                 raise StateError(

@@ -38,6 +38,8 @@ def compile_all(contents: Mapping[str, bytes]) -> None:
                 raise InputError(
                     "the patched file does not compile", where=f"{file}:{error.lineno}", found=error.msg
                 ) from error
+            except ValueError as error:  # a null byte
+                raise InputError("the patched file does not compile", where=file, found=str(error)) from error
 
 
 def import_check(python: str, first: Path, patches: PatchSet, site: Path) -> None:

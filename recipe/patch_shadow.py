@@ -36,19 +36,20 @@ def shadow(
         _verify_shadow(site, contents | dict(notes or {}), destination)
         return destination
     compile_all(contents)
-    partial = whole_folder.partial(destination)
     try:
-        whole_folder.fresh(partial)
-        build(site, contents, partial)
-        if python:
-            import_check(python, partial, patches, site)
-        for name, content in (notes or {}).items():
-            (partial / name).write_bytes(content)
-        whole_folder.publish(partial, destination)
+        with whole_folder.building(destination) as partial:
+            try:
+                whole_folder.fresh(partial)
+                build(site, contents, partial)
+                if python:
+                    import_check(python, partial, patches, site)
+                for name, content in (notes or {}).items():
+                    (partial / name).write_bytes(content)
+                whole_folder.publish(partial, destination)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise _disk(destination, error) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return destination
 
 

@@ -105,10 +105,15 @@ class AgreementDocument(Record):
     theirs: DecimalText
     ours: DecimalText
     """By the reference forward."""
-    distance: DecimalText
-    """Largest distance of a row of their logits from ours, relative to ours."""
-    float16: DecimalText
-    """The same of our own forward with its products in float16."""
+
+
+class RowSpread(Record):
+    """Distances of rows of logits from the reference forward's, relative to them."""
+
+    median: DecimalText
+    ninth_decile: DecimalText
+    """Nine rows of ten are no farther away."""
+    largest: DecimalText
 
 
 class AgreementMeasure(Record):
@@ -119,8 +124,11 @@ class AgreementMeasure(Record):
     """SHA-256 of the file that the other engine left."""
     library: str
     device: str
+    distance: RowSpread
+    float16: RowSpread
+    """Of our own forward with its products in float16."""
     another_batch: DecimalText
-    """How far the other engine is from itself in another batch composition."""
+    """Largest distance of the other engine from itself in another batch composition."""
     documents: tuple[AgreementDocument, ...]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
-from runner.model.answer_measure import AgreementDocument, AgreementMeasure
+from runner.model.answer_measure import AgreementDocument, AgreementMeasure, RowSpread
 from runner.model.base import decimal_text
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
@@ -28,6 +29,8 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
             record=told["record"],
             library=f"exllamav3 {told['exllamav3']}",
             device=told["device"],
+            distance=_spread(told, "distances"),
+            float16=_spread(told, "float16"),
             another_batch=told["another_batch"],
             documents=tuple(documents),
         )
@@ -54,8 +57,13 @@ def _documents(own: Evidence, told: Any) -> tuple[list[AgreementDocument], list[
                 served=decimal_text(-sum(values)),
                 theirs=decimal_text(-sum(document["theirs"])),
                 ours=decimal_text(-sum(document["ours"])),
-                distance=decimal_text(max(document["distances"])),
-                float16=decimal_text(max(document["float16"])),
             )
         )
     return found, faults or ([] if found else ["no document was read"])
+
+
+def _spread(told: Any, part: str) -> RowSpread:
+    """Nearest ranks over the rows of all documents."""
+    rows = sorted(float(value) for document in told["documents"] for value in document[part]) or [0.0]
+    at = {"median": ceil(len(rows) / 2), "ninth_decile": ceil(len(rows) * 9 / 10), "largest": len(rows)}
+    return RowSpread.model_validate({name: decimal_text(rows[rank - 1]) for name, rank in at.items()})

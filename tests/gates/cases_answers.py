@@ -12,6 +12,7 @@ from runner.model.answer_measure import (
     FirstToken,
     MemoryMeasure,
     RankMemory,
+    RowSpread,
     SanityMeasure,
     SanityText,
     ScoreItem,
@@ -215,27 +216,42 @@ def score() -> list[Case]:
 
 
 def agreement() -> list[Case]:
-    def record(number: int = 1, *, documents: int = 8, digest: str = DIGEST, **changes: Any) -> Any:
+    def record(number: int = 1, *, documents: int = 8, digest: str = DIGEST, theirs: str = "150.05", **far: str) -> Any:
         of = window(f"agreement-{number}", "shared-a", "agreement", "incumbent", arguments={"digest": DIGEST})
-        one = {"tokens": 100, "served": "150", "theirs": "150.05", "ours": "150.01", "distance": "0.002"}
-        told = one | {"float16": "0.001"} | changes
-        found = tuple(AgreementDocument.model_validate({"id": f"d{at}"} | told) for at in range(documents))
+        told = {"tokens": 100, "served": "150", "theirs": theirs, "ours": "150.01"}
+        rows = {"median": "0.001", "ninth_decile": "0.002", "largest": "0.01"}
         measure = AgreementMeasure(
-            record=digest, library=f"exllamav3 1.{number}", device="a card", another_batch="0.0005", documents=found
+            record=digest,
+            library=f"exllamav3 1.{number}",
+            device="a card",
+            distance=RowSpread.model_validate(rows | {name: value for name, value in far.items() if name in rows}),
+            float16=RowSpread(median="0.0005", ninth_decile="0.001", largest=far.get("own", "0.001")),
+            another_batch=far.get("another", "0.005"),
+            documents=tuple(AgreementDocument.model_validate({"id": f"d{at}"} | told) for at in range(documents)),
         )
         return of, sample(of, measure, INCUMBENT, engagement=both(INCUMBENT))
 
     def one(*records: Any, **parameters: Any) -> GateInput:
         return given(parameters, SHARED, list(records))
 
-    far, passed = record(distance="0.0021"), "every record agrees"
+    far, passed = record(median="0.0011"), "every record agrees"
+    limits = {f"exllamav3 1.1: {name} relative error": f"<= {limit}" for name, limit in (
+        ("median", "0.001000"), ("ninth decile", "0.002000"), ("largest", "0.010000"))}  # fmt: skip
     return [
-        ("at-the-limit_pass", one(record()), "PASS", passed, {"exllamav3 1.1: largest relative error": "<= 0.002000"}),
+        ("at-the-limits_pass", one(record()), "PASS", passed, limits),
         ("two-versions_pass", one(record(), record(2)), "PASS", passed),
-        ("the-library-is-noisier_pass", one(record(float16="0.0001", distance="0.001")), "PASS", passed),
+        ("our-own-flips-an-expert_pass", one(record(another="0", own="0.005")), "PASS", passed),
         ("three-times-noise-allowed_pass", one(far, times_noise="3"), "PASS", passed),
-        ("logits-too-far_fail", one(far), "FAIL", "logits differ by up to 0.002100, the limit is 0.002000"),
-        ("one-version-too-far_fail", one(record(), record(2, distance="0.1")), "FAIL", "exllamav3 1.2: logits"),
+        ("every-row-too-far_fail", one(far), "FAIL", "median relative error of logits 0.001100, the limit is 0.001000"),
+        ("one-row-of-five-too-far_fail", one(record(ninth_decile="0.0021")), "FAIL", "ninth decile relative error"),
+        (
+            "one-row-beyond-any-flip_fail",
+            one(record(largest="0.011")),
+            "FAIL",
+            "largest relative error of logits 0.011",
+        ),
+        ("a-flip-that-neither-has_fail", one(record(another="0.0001")), "FAIL", "largest relative error"),
+        ("one-version-too-far_fail", one(record(), record(2, median="0.1")), "FAIL", "exllamav3 1.2: median"),
         ("another-perplexity_fail", one(record(theirs="150.2")), "FAIL", "perplexity 4.490"),
         ("a-lower-perplexity_fail", one(record(theirs="149.8")), "FAIL", "perplexity 4.472"),
         ("a-stricter-line_fail", one(record(), perplexity="0.0004"), "FAIL", "perplexity"),

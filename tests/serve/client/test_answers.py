@@ -12,7 +12,7 @@ import pytest
 from runner.draw import Draw
 from runner.errors import InputError
 from runner.material import card_answer, score_answer
-from runner.model.answer_measure import AgreementMeasure, SanityMeasure, ScoreMeasure, TtftMeasure
+from runner.model.answer_measure import AgreementMeasure, RowSpread, SanityMeasure, ScoreMeasure, TtftMeasure
 from runner.model.engine_measure import AcceptanceMeasure, GreedyBandMeasure
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedBoot, PlannedWindow
@@ -102,7 +102,8 @@ def test_another_engines_record_is_asked_token_by_token(boot: BootedEngine, monk
     assert [exchange.request["prompt"] for exchange in evidence.exchanges] == [[5, 6, 7]] * 2
     assert isinstance(sample.measure, AgreementMeasure)
     assert sample.faults == () and sample.measure.record == "a" * 64
-    assert [(one.tokens, one.theirs, one.distance) for one in sample.measure.documents] == [(2, "3", "0.002")] * 2
+    assert [(one.tokens, one.theirs) for one in sample.measure.documents] == [(2, "3")] * 2
+    assert sample.measure.distance == RowSpread(median="0.001", ninth_decile="0.002", largest="0.002")
     with pytest.raises(InputError, match="record of the other engine is missing"):
         measured(boot, "agreement", record="no/such.npz", digest="a" * 64)
 
