@@ -1,8 +1,10 @@
 """Does stock exllamav3 compute on our packs what we compute, and do we serve what it codes?
 
-    python -m recipe.agreement prepare FOLDER            packs, checkpoint and tokens for a GPU host
+    python -m recipe.agreement prepare packs/exllamav3   a pack, a checkpoint, tokens and calibration for a GPU host
+    python -m recipe.exllamav3_host ...                  there, with exllamav3 1.4.5 or 1.6.5; its files come back
     python -m recipe.agreement compare PACK HOST.npz     what came back, in a few figures
     python -m recipe.agreement measure PACK HOST.npz     the same, row by row, as gate ``agreement`` takes it
+    runner execute orders/exllamav3-reads.yaml           the verdict, signed; exllamav3-made for a pack of its making
 
 Our own forward is the training module on the decoded weights, in float32; with its products in float16 it says what
 that format costs. Whether the host agrees is for gate ``agreement`` to say: it asks the served engine for these tokens.
