@@ -31,12 +31,7 @@ def building(folder: Path) -> Iterator[Path]:
     place.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = place.exists() and os.path.samestat(place.stat(), os.fstat(descriptor))
-        except BlockingIOError:
-            held = False
-        if not held:
+        if not _hold(descriptor, place):
             raise StateError(
                 "another process is making this",
                 where=str(folder),
@@ -44,11 +39,23 @@ def building(folder: Path) -> Iterator[Path]:
                 found=str(place),
                 next_step="wait until it has ended, then run again",
             )
-        yield place
+        try:
+            _refuse_taken(folder)  # another may have published between the first look and the hold
+            yield place
+        finally:
+            with suppress(OSError):  # it bears its name already, or keeps what a later attempt goes on with
+                place.rmdir()
     finally:
-        with suppress(OSError):  # nothing was begun, or it bears its name already
-            place.rmdir()
         os.close(descriptor)
+
+
+def _hold(descriptor: int, place: Path) -> bool:
+    """Whether the open folder is this process's alone and still stands under its name."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(place.stat(), os.fstat(descriptor))
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 def publish(built: Path, folder: Path) -> None:
