@@ -8,9 +8,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from recipe import bake
 from recipe.configured import QUANTISATION
@@ -161,3 +163,29 @@ def test_two_shard_sets_in_a_source_of_plain_weights_are_refused(tmp_path: Path)
     recipe = Bake(source="source", modules=("*.k_proj",), rates=(Rate(modules="*", bits=3),))
     with pytest.raises(InputError, match="stand in an indexed file too"):
         bake.make(Job(recipe, standing, tmp_path, tmp_path / "product", tmp_path / "work"))
+
+
+K = "model.layers.0.self_attn.k_proj"
+WEIGHTS: dict[str, tuple[np.ndarray, str]] = {
+    "one NaN": (np.where(np.arange(128) == 5, np.nan, np.ones((128, 128))).astype(np.float16), "cannot be quantised"),
+    "infinity": (np.full((128, 128), np.inf, np.float16), "cannot be quantised"),
+    "too large for float16": (np.full((128, 128), 1e30, np.float32), "cannot be quantised"),
+    "another type": (np.ones((128, 128)), "cannot be coded"),
+    "whole numbers": (np.ones((128, 128), np.int32), "cannot be coded"),
+    "no multiple of the tile": (np.ones((100, 128), np.float16), "cannot be coded"),
+    "nothing": (np.ones((0, 128), np.float16), "cannot be coded"),
+    "a vector": (np.ones(128, np.float16), "cannot be coded"),
+}
+
+
+@pytest.mark.parametrize("case", WEIGHTS)
+def test_weights_that_cannot_be_coded_are_named(case: str, tmp_path: Path) -> None:
+    standing = generate(tmp_path / "standing", **(SHAPE | {"layers": 1, "vocabulary": 300}))
+    weight, message = WEIGHTS[case]
+    (tmp_path / "source").mkdir()
+    save_file({f"{K}.weight": weight}, tmp_path / "source/model.safetensors")
+    recipe = Bake(source="source", modules=(K,), rates=(Rate(modules="*", bits=2),))
+    with pytest.raises(InputError, match=message) as caught:
+        bake.make(Job(recipe, standing, tmp_path, tmp_path / "product", tmp_path / "work"))
+    assert K in caught.value.where
+    assert not (tmp_path / "product").exists()
