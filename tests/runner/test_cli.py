@@ -89,6 +89,9 @@ def test_every_command_answers_in_json(capsys: pytest.CaptureFixture[str], tmp_p
     for arguments in (
         ["check", str(ORDER)],
         ["schema", "seat"],
+        ["schema", "craftspeople"],
+        ["schema", "reviews"],
+        ["schema", "open-items"],
         ["gates"],
         ["plan", str(ORDER)],
         ["brief", str(ORDER)],
