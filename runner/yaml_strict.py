@@ -176,7 +176,11 @@ def _decode(data: bytes, name: str) -> str:
             found=f"{len(data)} bytes",
         )
     if wide := _wide_encoding(data):
-        refuse(f"the file is {wide}", 0, f"save it as UTF-8 without byte order mark, or: iconv -f {wide} -t UTF-8 {name} > new.yaml")
+        refuse(
+            f"the file is {wide}",
+            0,
+            f"save it as UTF-8 without byte order mark, or: iconv -f {wide} -t UTF-8 {name} > new.yaml",
+        )
     if data.startswith(b"\xef\xbb\xbf"):
         refuse("the file starts with a byte order mark", 0, "save it as UTF-8 without byte order mark")
     if control := _CONTROL.search(data):

@@ -91,7 +91,9 @@ def test_a_kill_line_stops_the_work(kit: Kit, capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     assert "reported FAIL" in out
     assert out.endswith("\n")
-    assert " ".join(out.split()).startswith("nothing runs now, and no craftsperson is at work. Begin in another terminal")
+    assert " ".join(out.split()).startswith(
+        "nothing runs now, and no craftsperson is at work. Begin in another terminal"
+    )
     assert run(["watch", answer["run"]]) == 0
     assert "nothing runs now" not in capsys.readouterr().out
     capsys.readouterr()

@@ -78,7 +78,21 @@ def test_free_parameters_type_by_source_text_or_are_refused() -> None:
             sheet(f"free: {{a: {text}}}\n")
 
 
-ESCAPES = ("\\0", "\\e", "\\a", "\\r", "\\N", "\\L", "\\P", "\\x9b", "\\u00ad", "\\u2066", "\\u2060", "\\u3164", "\\ufeff")
+ESCAPES = (
+    "\\0",
+    "\\e",
+    "\\a",
+    "\\r",
+    "\\N",
+    "\\L",
+    "\\P",
+    "\\x9b",
+    "\\u00ad",
+    "\\u2066",
+    "\\u2060",
+    "\\u3164",
+    "\\ufeff",
+)
 """Escapes of a double-quoted scalar; ``\\t`` and ``\\n`` are text."""
 WIDE = ("UTF-16", "UTF-16LE", "UTF-16BE", "UTF-32", "UTF-32LE", "UTF-32BE")
 

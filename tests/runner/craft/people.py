@@ -102,6 +102,84 @@ def writes_outside(where: str) -> None:
     Path(where).write_text("a library for the next build\n")
 
 
+def writes_quietly(where: str, how: str) -> None:
+    """The same by one of many ways, whatever came of it."""
+    honest()
+    path, here = Path(where), Path("note")
+    here.write_text("a line for the next login\n")
+    with contextlib.suppress(OSError):
+        if how == "make":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        elif how == "rename":
+            here.rename(path)
+        elif how == "link":
+            path.hardlink_to(here)
+        elif how == "unlink":
+            path.unlink()
+        elif how == "truncate":
+            os.truncate(path, 0)
+        elif how == "mode":
+            path.chmod(0o777)
+        elif how == "through-a-link":
+            here.unlink()
+            here.symlink_to(path.parent)
+            (here / path.name).write_text("x")
+        elif how == "through-the-root":
+            Path(f"/proc/self/root{where}").write_text("x")
+        elif how == "from-a-folder":
+            os.open(path.name, os.O_WRONLY | os.O_CREAT, dir_fd=os.open(path.parent, os.O_RDONLY))
+        elif how == "by-a-child":
+            subprocess.run(
+                ["sh", "-c", f"cd {path.parent} && echo x > {path.name}"], check=False, stderr=subprocess.DEVNULL
+            )
+    here.unlink(missing_ok=True)
+
+
+def searches(top: str) -> None:
+    """For anything that is called a seed, without repeating it."""
+    subprocess.run(["find", top, "-name", "seed"], check=False, capture_output=True)
+    honest()
+
+
+def peeks(top: str) -> None:
+    """Into the seeds themselves."""
+    for place, _, files in os.walk(top):
+        [Path(place, name).read_bytes() for name in files if name == "seed"]
+    honest()
+
+
+def tampers(how: str) -> None:
+    """With the clone's own git, so that whoever looks with it runs, misses or takes something."""
+    repository = Path(".git")
+    if how == "hook":
+        (repository / "hooks" / "post-checkout").write_text("#!/bin/sh\ntrue\n")
+    elif how == "filter":
+        (repository / "info" / "attributes").write_text("* filter=x\n")
+    elif how == "config":
+        subprocess.run(["git", "config", "core.hooksPath", "/tmp/hooks"], check=True)
+    elif how == "alternates":
+        (repository / "objects" / "info" / "alternates").write_text("/srv/other/objects\n")
+    elif how == "ref":
+        subprocess.run(["git", "update-ref", "refs/replace/1", "HEAD"], check=True)
+    elif how in ("assume-unchanged", "skip-worktree"):
+        subprocess.run(["git", "update-index", f"--{how}", str(GATE)], check=True)
+    elif how == "index":
+        (repository / "index").write_bytes(b"junk")
+    elif how == "link":
+        repository.rename("elsewhere")
+        repository.symlink_to("elsewhere")
+    elif how == "commits":  # what everybody may do
+        subprocess.run(["git", "config", "user.name", "smith"], check=True)
+        subprocess.run(["git", "config", "user.email", "smith@localhost"], check=True)
+        subprocess.run(["git", "checkout", "--quiet", "-b", "idea"], check=True)
+        honest()
+        subprocess.run(["git", "commit", "--quiet", "--all", "--message", "work"], check=True)
+        subprocess.run(["git", "stash", "list"], check=True)
+        subprocess.run(["git", "pack-refs", "--all"], check=True)
+    honest()
+
+
 def forks_a_daemon(*_: str) -> None:
     honest()
     subprocess.Popen(
@@ -116,6 +194,13 @@ def fills_the_disk(*_: str) -> None:
             Path(f"big-{number}").write_bytes(os.urandom(1 << 20))
             time.sleep(0.005)
     time.sleep(5)
+
+
+def fills_at_once(megabytes: str) -> None:
+    """Beyond the limit and over before anybody looks twice."""
+    honest()
+    Path("big").write_bytes(os.urandom(int(megabytes) << 20))
+    Path("more").write_bytes(os.urandom(int(megabytes) << 20))
 
 
 def talks(*_: str) -> None:

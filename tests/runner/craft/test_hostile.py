@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pytest
@@ -47,14 +48,17 @@ DEEDS = [
     Deed("edits_a_gate", lambda kit: "-", "outside-allowed", "outside-allowed"),
     Deed("edits_the_order", lambda kit: kit.order, "order-changed", "failed"),
     Deed("writes_outside", lambda kit: kit.workspace / "canon" / "note", "outside-clone", "failed"),
-    Deed("writes_outside", lambda kit: crafts() / "planted", "outside-clone", "failed"),
+    Deed("writes_outside", lambda kit: crafts() / "planted", "outside-clone", "outside-clone"),
     Deed("forks_a_daemon", lambda kit: "-", "left-processes", "left-processes"),
     Deed("fills_the_disk", lambda kit: "-", "disk-limit", "disk-limit"),
+    Deed("fills_at_once", lambda kit: 15, "disk-limit", "disk-limit"),
     Deed("talks", lambda kit: "-", "no-change", "no-change"),
     Deed("floods", lambda kit: "-", "output-limit", "output-limit"),
     Deed("floods_once", lambda kit: "-", "output-limit", "output-limit"),
     Deed("pops_a_stash", other_clone, "refs-changed", "failed"),
-    Deed("reads_the_needle", lambda kit: crafts(), "sealed-read", "imports-none"),
+    Deed("reads_the_needle", lambda kit: crafts(), "sealed-read", "sealed-read"),
+    Deed("searches", lambda kit: crafts().parent, "sealed-read", "sealed-read"),
+    Deed("peeks", lambda kit: crafts(), "sealed-read", "sealed-read"),
     Deed("sleeps", lambda kit: "-", "time-limit", "time-limit", SHORT),
 ]
 
@@ -72,9 +76,6 @@ def test_a_hostile_craftsperson_is_caught_and_named(kit: Kit, walls: str, deed: 
     stash = git(other_clone(kit), "stash", "list")
     attempt = attempt_of(kit)
     expected = deed.none if walls == "none" else deed.bubblewrap
-    if expected == "imports-none":  # there is no seed to be read in the sandbox, so the work is plain work
-        assert (attempt.findings, git(kit.checkout, "status", "--porcelain")) == ((), "")
-        return
     found = {finding.kind: finding.detail for finding in attempt.findings}
     assert expected in found, attempt.findings
     if expected == "failed":  # what was tried is named, although the sandbox let nothing of it happen
@@ -84,6 +85,66 @@ def test_a_hostile_craftsperson_is_caught_and_named(kit: Kit, walls: str, deed: 
     if walls != "none":
         assert git(kit.checkout, "status", "--porcelain") == ""
         assert git(other_clone(kit), "stash", "list") == stash
+
+
+@pytest.fixture
+def private() -> Iterator[Path]:
+    """A folder that stands for the user's home: it is neither the session's nor below its temporary folder."""
+    with TemporaryDirectory(dir="/var/tmp") as folder:  # a sandbox has a /tmp of its own
+        yield Path(folder)
+
+
+WAYS = ("make", "rename", "link", "unlink", "truncate", "mode", "through-a-link", "through-the-root")
+FROM_INSIDE = ("from-a-folder", "by-a-child")
+"""Ways that enter the folder first: in a sandbox there is none to enter, and so nothing is tried."""
+
+
+@pytest.mark.parametrize("how", [*WAYS, *FROM_INSIDE])
+def test_a_file_of_the_user_is_named_whatever_way_it_is_reached(kit: Kit, walls: str, private: Path, how: str) -> None:
+    """Without a sandbox it comes to pass, inside one it comes to nothing, and both are named by the path."""
+    path = private / ".profile"
+    if how in ("unlink", "truncate", "mode"):
+        path.write_text("export A=1\n")
+    before = sorted(private.iterdir())
+    kit.crew("writes_quietly", path, how, limits=ONCE)
+    attempt = attempt_of(kit)
+    if walls != "none":
+        assert sorted(private.iterdir()) == before
+    if walls == "none" or how not in FROM_INSIDE:
+        found = {finding.kind: finding.detail for finding in attempt.findings}
+        named = private if walls != "none" and how == "make" else path
+        assert str(named) in found["outside-clone"], attempt.findings
+        assert attempt.commit is None
+
+
+@pytest.mark.parametrize("how", ["hook", "filter", "config", "alternates", "ref", "assume-unchanged", "skip-worktree"])
+def test_a_clone_whose_git_was_tampered_with_is_named(kit: Kit, walls: str, how: str) -> None:
+    kit.crew("tampers", how, limits=ONCE)
+    found = {finding.kind: finding.detail for finding in attempt_of(kit).findings}
+    told = {"hook": "hooks/post-checkout", "filter": "info/attributes", "config": "config core.hookspath"}
+    told |= {"alternates": "objects/info/alternates", "ref": "refs/replace/1"}
+    assert told.get(how, f"index flag {how} on runner/gates/speed.py") in found["repository-changed"]
+
+
+@pytest.mark.parametrize("how", ["index", "link"])
+def test_a_clone_whose_git_cannot_be_read_is_named(kit: Kit, how: str) -> None:
+    kit.crew("tampers", how, limits=ONCE)
+    assert "repository-changed" in {finding.kind for finding in attempt_of(kit).findings}
+
+
+def test_commits_branches_and_a_name_are_nobodys_business(kit: Kit, walls: str) -> None:
+    kit.crew("tampers", "commits", limits=ONCE)
+    attempt = attempt_of(kit)
+    assert (attempt.findings, attempt.changed) == ((), ("kernels/cpu/toy.txt",))
+
+
+def test_what_nobody_could_watch_is_recorded(kit: Kit, walls: str) -> None:
+    kit.crew("honest")
+    attempt = attempt_of(kit)
+    assert attempt.findings == ()
+    assert [one.partition(":")[0] for one in attempt.session.unseen] == (
+        [] if walls != "none" else ["what services of the machine did for it (timers, containers, other logins)"]
+    )
 
 
 def test_the_finding_names_the_file(kit: Kit) -> None:
