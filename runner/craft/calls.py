@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 _PR_SET_NO_NEW_PRIVS = 38
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 8
@@ -189,7 +190,7 @@ class Calls:
             if reads and sealed > own and not any(_below(one, place) for one in self.own):
                 _keep(self.opened, place)
 
-    def report(self) -> dict[str, object]:
+    def report(self) -> dict[str, Any]:
         """What was seen, for the keeper's own report; of shared memory only what is still there."""
         wrote = [path for path in list(self.wrote) if not path.startswith(_SHARED_MEMORY) or os.path.lexists(path)]
         return {"wrote": wrote, "opened": list(self.opened), "unseen": self.unseen}
