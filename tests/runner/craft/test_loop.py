@@ -268,5 +268,5 @@ def test_nobody_works_on_what_no_run_can_judge(kit: Kit) -> None:
     kit.order.write_text(order_text(allowed="serve/plugin/linear.py"))
     with pytest.raises(SeatError, match="cannot be executed") as caught:
         carry_out(kit.given())
-    assert "serve/plugin/linear.py is taken from no candidate yet" in caught.value.found
+    assert "serve/plugin/linear.py is taken from no candidate" in caught.value.found
     assert Bench.of(load_order(kit.order)).attempts() == ()
