@@ -126,7 +126,9 @@ class Calls:
     own: Sequence[str]
     """Folders that it may write in."""
     sealed: Sequence[str]
-    """Folders that it has no business in, but for ``own``."""
+    """What it has no business in, but for ``own``; a file or folder of either may lie inside one of the other."""
+    kept: Sequence[str] = ()
+    """Folders inside ``own`` that it may read alone."""
     wrote: dict[str, None] = field(default_factory=dict)
     opened: dict[str, None] = field(default_factory=dict)
     unseen: str = ""
@@ -182,10 +184,10 @@ class Calls:
         writes, reads = bool(flags & _WRITES), flags & os.O_ACCMODE != os.O_WRONLY
         for folder, path in call.paths:
             place = _place(pid, None if folder is None else arguments[folder], _text(pid, arguments[path]), call)
-            if place.startswith(_GONE) and not place.startswith(_SHARED_MEMORY):
-                continue
             own, sealed = _depth(place, self.own), _depth(place, self.sealed)
-            if writes and sealed >= own:
+            if place.startswith(_GONE) and not place.startswith(_SHARED_MEMORY) and not sealed:
+                continue
+            if writes and max(sealed, _depth(place, self.kept)) >= own:
                 _keep(self.wrote, place)
             if reads and sealed > own and not any(_below(one, place) for one in self.own):
                 _keep(self.opened, place)

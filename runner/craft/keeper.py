@@ -32,7 +32,9 @@ class Keeper(Watchdog):
 
     def __init__(self, configuration: dict[str, Any]) -> None:
         super().__init__(configuration)
-        self.calls = Calls(configuration["own"], configuration["sealed"])
+        processes = [pid for pid in (os.getpid(), configuration["runner"]) if pid]
+        inside = [f"/proc/{pid}/{name}" for pid in processes for name in ("environ", "maps", "mem")]
+        self.calls = Calls(configuration["own"], [*configuration["sealed"], *inside], configuration["kept"])
 
     def start(self) -> None:
         """Start the command in a session of its own; it dies with this process."""

@@ -23,7 +23,9 @@ from runner.errors import SeatError
 from runner.model.attempt import Finding, FindingKind, Session
 from runner.model.craftsperson import Limits
 from runner.paths import config_home, source_root, state_home
+from runner.sandbox import python_folders
 from runner.steps.journal import Journal
+from serve.adapters.watchdog import descendants
 
 STOP_SECONDS = 10.0
 WATCH_SECONDS = 0.05
@@ -33,7 +35,7 @@ RESERVED_BYTES = 100 << 20
 """What has to stay free: files that were removed and are still open fill a disk, too."""
 HEARTBEAT_SECONDS = 5.0
 WORDS_BYTES = 500
-SHOWN = 8
+SHOWN = 12
 """Paths that a finding names."""
 ENTRY_BYTES = 4096
 """What an empty file or folder counts on the disk."""
@@ -62,6 +64,8 @@ class _Watch:
     started: float = field(default_factory=time.monotonic)
     output: int = 0
     beats: int = 0
+    keeper: int = 0
+    """Process id, once it runs."""
     broken: Finding | None = None
     _beaten: float = 0.0
     _given: int = 0
@@ -93,7 +97,8 @@ class _Watch:
 
     def _taken(self) -> int:
         walls = self.setting.walls
-        return sum(size for folder in (walls.clone, walls.home, walls.temporary) for size in sizes(folder))
+        folders = (walls.clone, walls.home, walls.temporary)
+        return sum(size for folder in folders for size in sizes(folder)) + without_name(self.keeper, walls.home)
 
 
 def sizes(folder: Path) -> Iterator[int]:
@@ -108,6 +113,20 @@ def sizes(folder: Path) -> Iterator[int]:
                     yield max(entry.stat(follow_symlinks=False).st_blocks * 512, ENTRY_BYTES)
         except OSError:
             continue
+
+
+def without_name(keeper: int, folder: Path) -> int:
+    """Bytes of files on the disk of ``folder`` that the processes below ``keeper`` hold open and have removed."""
+    found: dict[int, int] = {}
+    with suppress(OSError):
+        disk = folder.stat().st_dev
+        for pid in descendants(keeper) if keeper else ():
+            with suppress(OSError):  # it has ended
+                for link in Path(f"/proc/{pid}/fd").iterdir():
+                    about = link.stat()
+                    if about.st_nlink == 0 and about.st_dev == disk:
+                        found[about.st_ino] = about.st_blocks * 512
+    return sum(found.values())
 
 
 def finding(kind: FindingKind, detail: str) -> Finding:
@@ -133,6 +152,7 @@ def hold(setting: Setting) -> tuple[Session, tuple[Finding, ...]]:
             env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": _keeper_path(setting)},
         )
         os.close(send)
+        watch.keeper = process.pid
         try:
             _follow(process, transcript, watch)
         finally:
@@ -171,6 +191,7 @@ def _command(setting: Setting, report: int) -> list[str]:
         "home": str(sandbox.HOME if setting.sandboxed else setting.walls.home),
         "own": [str(path.resolve()) for path in _own(setting)],
         "sealed": [str(path.resolve()) for path in (state_home(), config_home())],
+        "kept": [str(path) for path in python_folders()],
     }
     keeper = [sys.executable, "-S", "-P", "-m", "runner.craft.keeper", json.dumps(configuration)]
     return sandbox.command(keeper, setting.walls) if setting.sandboxed else keeper

@@ -15,6 +15,7 @@ import pytest
 from runner.craft.bench import crafts
 from runner.craft.dispatch import dispatch
 from runner.model.attempt import Attempt
+from tests.runner.craft import people
 from tests.runner.craft.bench_kit import Kit, git
 
 SHORT = "{wall_seconds: 2, output_bytes: 1000000, disk_bytes: 20000000, attempts: 1}"
@@ -52,6 +53,8 @@ DEEDS = [
     Deed("forks_a_daemon", lambda kit: "-", "left-processes", "left-processes"),
     Deed("fills_the_disk", lambda kit: "-", "disk-limit", "disk-limit"),
     Deed("fills_at_once", lambda kit: 15, "disk-limit", "disk-limit"),
+    Deed("fills_without_a_name", lambda kit: "-", "disk-limit", "disk-limit"),
+    Deed("looks_into_the_runner", lambda kit: "-", "sealed-read", "sealed-read"),
     Deed("talks", lambda kit: "-", "no-change", "no-change"),
     Deed("floods", lambda kit: "-", "output-limit", "output-limit"),
     Deed("floods_once", lambda kit: "-", "output-limit", "output-limit"),
@@ -94,46 +97,44 @@ def private() -> Iterator[Path]:
         yield Path(folder)
 
 
-WAYS = ("make", "rename", "link", "unlink", "truncate", "mode", "through-a-link", "through-the-root")
-FROM_INSIDE = ("from-a-folder", "by-a-child")
+FROM_INSIDE = ("from-a-folder", "by-a-child", "through-a-link")
 """Ways that enter the folder first: in a sandbox there is none to enter, and so nothing is tried."""
 
 
-@pytest.mark.parametrize("how", [*WAYS, *FROM_INSIDE])
-def test_a_file_of_the_user_is_named_whatever_way_it_is_reached(kit: Kit, walls: str, private: Path, how: str) -> None:
+def test_a_file_of_the_user_is_named_whatever_way_it_is_reached(kit: Kit, walls: str, private: Path) -> None:
     """Without a sandbox it comes to pass, inside one it comes to nothing, and both are named by the path."""
-    path = private / ".profile"
-    if how in ("unlink", "truncate", "mode"):
-        path.write_text("export A=1\n")
+    for name in ("unlink", "truncate", "mode"):
+        (private / name).write_text("export A=1\n")
     before = sorted(private.iterdir())
-    kit.crew("writes_quietly", path, how, limits=ONCE)
+    kit.crew("writes_quietly", private, limits=ONCE)
     attempt = attempt_of(kit)
-    if walls != "none":
-        assert sorted(private.iterdir()) == before
-    if walls == "none" or how not in FROM_INSIDE:
-        found = {finding.kind: finding.detail for finding in attempt.findings}
-        named = private if walls != "none" and how == "make" else path
-        assert str(named) in found["outside-clone"], attempt.findings
-        assert attempt.commit is None
+    found = {finding.kind: finding.detail for finding in attempt.findings}
+    tried = [name for name in people.WAYS if walls == "none" or name not in FROM_INSIDE]
+    assert [name for name in tried if f"{private}/{name}" not in found["outside-clone"]] == []
+    assert attempt.commit is None
+    assert (sorted(private.iterdir()) == before) == (walls != "none")
 
 
-@pytest.mark.parametrize("how", ["hook", "filter", "config", "alternates", "ref", "assume-unchanged", "skip-worktree"])
-def test_a_clone_whose_git_was_tampered_with_is_named(kit: Kit, walls: str, how: str) -> None:
-    kit.crew("tampers", how, limits=ONCE)
+TAMPERED = (
+    *("config core.hookspath", "hooks/post-checkout", "info/attributes", "objects/info/alternates", "refs/replace/1"),
+    *("index flag skip-worktree on runner/gates/speed.py", "index flag assume-unchanged on runner/__init__.py"),
+)
+
+
+def test_a_clone_whose_git_was_tampered_with_is_named(kit: Kit, walls: str) -> None:
+    kit.crew("tampers", limits=ONCE)
     found = {finding.kind: finding.detail for finding in attempt_of(kit).findings}
-    told = {"hook": "hooks/post-checkout", "filter": "info/attributes", "config": "config core.hookspath"}
-    told |= {"alternates": "objects/info/alternates", "ref": "refs/replace/1"}
-    assert told.get(how, f"index flag {how} on runner/gates/speed.py") in found["repository-changed"]
+    assert [what for what in TAMPERED if what not in found["repository-changed"]] == []
 
 
-@pytest.mark.parametrize("how", ["index", "link"])
-def test_a_clone_whose_git_cannot_be_read_is_named(kit: Kit, how: str) -> None:
-    kit.crew("tampers", how, limits=ONCE)
+@pytest.mark.parametrize("deed", ["breaks_the_index", "moves_its_git"])
+def test_a_clone_whose_git_cannot_be_read_is_named(kit: Kit, deed: str) -> None:
+    kit.crew(deed, limits=ONCE)
     assert "repository-changed" in {finding.kind for finding in attempt_of(kit).findings}
 
 
 def test_commits_branches_and_a_name_are_nobodys_business(kit: Kit, walls: str) -> None:
-    kit.crew("tampers", "commits", limits=ONCE)
+    kit.crew("commits", limits=ONCE)
     attempt = attempt_of(kit)
     assert (attempt.findings, attempt.changed) == ((), ("kernels/cpu/toy.txt",))
 
@@ -165,5 +166,5 @@ def test_what_the_runner_is_run_from_is_watched(
     monkeypatch.setitem(sys.modules, "judge", importlib.import_module("judge"))
     kit.crew("writes_outside", folder / name, limits=ONCE)
     found = {finding.kind: finding.detail for finding in attempt_of(kit).findings}
-    assert str(folder / name) in found["outside-clone" if walls == "none" else "failed"]
-    assert ("outside-clone" in found) == (walls == "none")
+    assert str(folder / name) in found["outside-clone"]
+    assert ("failed" in found) == (walls != "none")
