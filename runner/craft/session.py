@@ -25,7 +25,7 @@ from runner.model.craftsperson import Limits
 from runner.paths import config_home, source_root, state_home
 from runner.sandbox import python_folders
 from runner.steps.journal import Journal
-from serve.adapters.watchdog import descendants
+from serve.adapters.watchdog import SHARED_MEMORY, descendants
 
 STOP_SECONDS = 10.0
 WATCH_SECONDS = 0.05
@@ -201,7 +201,7 @@ def _own(setting: Setting) -> tuple[Path, ...]:
     """Where the session may write, as it sees these folders."""
     walls = setting.walls
     if setting.sandboxed:
-        return (walls.checkout, sandbox.HOME, sandbox.TEMPORARY)
+        return (walls.checkout, sandbox.HOME, sandbox.TEMPORARY, SHARED_MEMORY)  # which ends with the sandbox
     return (walls.clone, walls.home, walls.temporary)
 
 
