@@ -1,47 +1,49 @@
 """Does stock exllamav3 compute on our packs what we compute, and do we serve what it codes?
 
-    python -m recipe.agreement prepare FOLDER            packs, checkpoint and tokens for a GPU host
-    python -m recipe.agreement compare PACK TOKENS.npy HOST.npz [--draft CHECKPOINT]
+    python -m recipe.agreement prepare packs/exllamav3   a pack, a checkpoint, tokens and calibration for a GPU host
+    python -m recipe.exllamav3_host ...                  there, with exllamav3 1.4.5 or 1.6.5; its files come back
+    python -m recipe.agreement compare PACK HOST.npz     what came back, in a few figures
+    python -m recipe.agreement measure PACK HOST.npz     the same, row by row, as gate ``agreement`` takes it
+    runner execute orders/exllamav3-reads.yaml           the verdict, signed; exllamav3-made for a pack of its making
 
-Our own forward is the training module on the decoded weights, in float32. Its distance from itself with every matrix
-product in float16 is what that format costs; the host may be twice as far away.
+Our own forward is the training module on the decoded weights, in float32; with its products in float16 it says what
+that format costs. Whether the host agrees is for gate ``agreement`` to say: it asks the served engine for these tokens.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
 from tokenizers import Tokenizer
-from torch.nn import functional
 
 from recipe import bake, pack_write
-from recipe.calibration import read_texts
-from recipe.configured import CONFIG
+from recipe.calibration import read_texts, token_rows
+from recipe.exllamav3_host import distances
 from recipe.mini import dequantise
 from recipe.mini.export import export, restore
 from recipe.pack import read_pack
 from recipe.product import Job
+from runner.digest import sha256_file
 from runner.errors import EvidenceError
 from runner.model.order.bake import Bake, Rate
 from runner.paths import source_root
 
-TIMES_NOISE = 2.0
-PERPLEXITY = 0.001
-"""Largest relative difference of perplexities."""
 _STANDING = "recipe/mini/pack"
 
 
 def prepare(folder: Path, *, documents: int = 4, length: int = 128) -> None:
-    """``pack`` (attention coded at 4 bits and merged here), a float16 ``checkpoint`` and ``tokens.npy``."""
+    """``pack`` (attention coded at 4 bits and merged here), a float16 ``checkpoint``, ``tokens.npy`` to judge on and
+    ``calibration.safetensors`` to code on."""
     root = source_root()
     recipe = Bake(preset="glm4-moe-attention", rates=(Rate(modules="model.layers.*", bits=4),))
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,23 +55,16 @@ def prepare(folder: Path, *, documents: int = 4, length: int = 128) -> None:
         ids = [tokenizer.encode(document["text"]).ids[:length] for document in read_texts(file)]
         rows += [document for document in ids if len(document) == length][:documents]
     np.save(folder / "tokens.npy", np.array(rows, np.int32))
+    kept = token_rows(read_texts(root / "recipe/mini/calibration.jsonl"), folder / "pack/tokenizer.json", 600)
+    pack_write.write_shard(folder / "calibration.safetensors", {"input_ids": kept})
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / "checkpoint" / name).write_bytes((folder / "pack" / name).read_bytes())
 
 
-def forward_of(pack: Path, draft: Path | None = None) -> Any:
-    """Our own forward on a pack: the training module on its decoded weights.
-
-    A pack of exllamav3's making has no draft layer, which no logits come from; ``draft`` is a checkpoint that has one.
-    """
+def forward_of(pack: Path) -> Any:
+    """Our own forward on a pack: the training module on its decoded weights; its draft layer is not needed."""
     with tempfile.TemporaryDirectory(prefix="carve-forward-") as folder:
-        plain = dequantise.dequantise(pack, Path(folder) / "float")
-        if draft is not None:
-            layer = json.loads((plain / CONFIG).read_bytes())["num_hidden_layers"]
-            whole = load_file(draft / "model.safetensors")
-            own = {name: array for name, array in whole.items() if name.startswith(f"model.layers.{layer}.")}
-            pack_write.write_shard(plain / "draft.safetensors", own)
-        return restore(plain)
+        return restore(dequantise.dequantise(pack, Path(folder) / "float"), draft=False)
 
 
 def logits_of(model: Any, tokens: NDArray[np.integer], *, half: bool = False) -> NDArray[np.float32]:
@@ -80,26 +75,22 @@ def logits_of(model: Any, tokens: NDArray[np.integer], *, half: bool = False) ->
     return found
 
 
-def largest_error(found: NDArray[np.floating], expected: NDArray[np.floating]) -> float:
-    """Largest distance of a row of logits from ours, relative to ours; both centred, for a shift changes nothing."""
-    mine, theirs = (each - each.mean(-1, keepdims=True) for each in (expected, found))
-    return float((np.linalg.norm(theirs - mine, axis=-1) / np.linalg.norm(mine, axis=-1)).max())
+def logprobs(logits: NDArray[np.floating], tokens: NDArray[np.integer]) -> NDArray[np.float32]:
+    """Log-probability ``[documents, length - 1]`` of every token but each document's first."""
+    scores = torch.log_softmax(torch.from_numpy(np.ascontiguousarray(logits[:, :-1], np.float32)), dim=-1)
+    wanted = torch.from_numpy(tokens[:, 1:].astype(np.int64))
+    found: NDArray[np.float32] = scores.gather(-1, wanted[..., None])[..., 0].numpy()
+    return found
 
 
-def perplexity(logits: NDArray[np.floating], tokens: NDArray[np.integer]) -> float:
-    """exp of the mean negative log-likelihood of every token but each document's first."""
-    scored = torch.from_numpy(np.ascontiguousarray(logits[:, :-1], np.float32)).flatten(0, 1)
-    wanted = torch.from_numpy(tokens[:, 1:].astype(np.int64)).flatten()
-    return float(functional.cross_entropy(scored, wanted).exp())
-
-
-def compare(pack: Path, tokens: NDArray[np.integer], host: Path, draft: Path | None = None) -> dict[str, Any]:
-    """The record of one comparison, unsigned. Raises EvidenceError for logits of another shape or not finite."""
-    model = forward_of(pack, draft)
-    ours = logits_of(model, tokens)
+def measure(pack: Path, host: Path) -> dict[str, Any]:
+    """The host's logits beside our own forward, row by row. EvidenceError for logits of another shape or not finite."""
+    model = forward_of(pack)
     with np.load(host) as told:
-        theirs = told["logits"]
+        tokens, theirs = told["tokens"], told["logits"].astype(np.float32)
         facts = {name: str(told[name]) for name in ("exllamav3", "torch", "device")}
+        facts["another_batch"] = f"{float(told['another_batch']):.7f}"
+    ours = logits_of(model, tokens)
     if theirs.shape != ours.shape or not np.isfinite(theirs).all():
         raise EvidenceError(
             "the host's logits cannot be used",
@@ -107,36 +98,57 @@ def compare(pack: Path, tokens: NDArray[np.integer], host: Path, draft: Path | N
             expected=f"{ours.shape}, finite",
             found=f"{theirs.shape}",
         )
-    noise = largest_error(logits_of(model, tokens, half=True), ours)
-    error = largest_error(theirs, ours)
-    mine, other = perplexity(ours, tokens), perplexity(theirs, tokens)
-    return facts | {
-        "header": read_pack(pack).header_digest(),
-        "payload": read_pack(pack).payload_digest(),
-        "rows": int(tokens.size),
-        "largest_relative_error": f"{error:.6f}",
-        "float16_noise": f"{noise:.6f}",
-        "perplexity_here": f"{mine:.6f}",
-        "perplexity_there": f"{other:.6f}",
-        "agrees": error <= TIMES_NOISE * noise and abs(other / mine - 1) <= PERPLEXITY,
+    half = distances(logits_of(model, tokens, half=True), ours)
+    rows = {"tokens": tokens, "theirs": logprobs(theirs, tokens), "ours": logprobs(ours, tokens)}
+    rows |= {"distances": distances(theirs, ours), "float16": half}
+    documents = [
+        {name: [round(value, 7) for value in values[number].tolist()] for name, values in rows.items()}
+        for number in range(len(tokens))
+    ]
+    digests = {"header": read_pack(pack).header_digest(), "payload": read_pack(pack).payload_digest()}
+    return facts | digests | {"record": sha256_file(host), "documents": documents}
+
+
+def compare(pack: Path, host: Path) -> dict[str, Any]:
+    """:func:`measure` in a few figures, unsigned."""
+    found = measure(pack, host)
+    documents = found.pop("documents")
+    mine, other = (perplexity([document[name] for document in documents]) for name in ("ours", "theirs"))
+    spreads = {
+        name: [f"{value:.6f}" for value in np.quantile([document[name] for document in documents], (0.5, 0.9, 1.0))]
+        for name in ("distances", "float16")
     }
+    return (
+        found
+        | {"rows": sum(len(document["tokens"]) for document in documents)}
+        | {f"{name}: median, ninth decile, largest": ", ".join(spread) for name, spread in spreads.items()}
+        | {"perplexity_here": f"{mine:.6f}", "perplexity_there": f"{other:.6f}"}
+    )
+
+
+def perplexity(documents: Sequence[Sequence[float]]) -> float:
+    """exp of the mean negative log-likelihood of all documents' tokens."""
+    values = [value for document in documents for value in document]
+    return math.exp(-math.fsum(values) / len(values))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("prepare").add_argument("folder", type=Path)
-    comparing = actions.add_parser("compare")
-    for name in ("pack", "tokens", "host"):
-        comparing.add_argument(name, type=Path)
-    comparing.add_argument("--draft", type=Path, help="a checkpoint with the draft layer that the pack lacks")
+    for action in ("compare", "measure"):
+        comparing = actions.add_parser(action)
+        for name in ("pack", "host"):
+            comparing.add_argument(name, type=Path)
     given = parser.parse_args()
     if given.action == "prepare":
         prepare(given.folder)
         return 0
-    found = compare(given.pack, np.load(given.tokens), given.host, given.draft)
-    print(json.dumps(found, indent=1))
-    return 0 if found["agrees"] else 1
+    if given.action == "measure":
+        print(json.dumps(measure(given.pack, given.host)))
+        return 0
+    print(json.dumps(compare(given.pack, given.host), indent=1))
+    return 0
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from recipe import (
 )
 from recipe.bake_coding import CONVERSION, QUANTISERS, Coded, Inputs, converted, relative_error, searched
 from recipe.bake_modules import resolve
+from recipe.closure import index_faults, json_object, weight_files
 from recipe.headers import Entry, read_header
 from recipe.mini.dequantise import coded as coded_linear
 from recipe.pack import Pack, inspect, read_pack
@@ -78,7 +79,8 @@ def make(job: Job) -> Product:
         identity = _identity(job, given, job.work / "base.json")
         if job.product.exists():
             return _made_before(job, identity)
-        _bake(job, given, identity)
+        with whole_folder.building(job.product) as building:
+            _bake(job, given, identity, building)
     except OSError as error:
         raise StateError(
             "the bake cannot be written",
@@ -89,12 +91,12 @@ def make(job: Job) -> Product:
     return _product(job)
 
 
-def _bake(job: Job, given: Inputs, identity: dict[str, Any]) -> None:
+def _bake(job: Job, given: Inputs, identity: dict[str, Any], building: Path) -> None:
     marks = {header.file: payload.identity(header.file) for header in given.base.headers}
     folder = bake_layers.begin(job.work / "layers", identity, restart=False)
     made = converted(job, given) if given.recipe.quantiser == CONVERSION else searched(job, given, folder)
     coded = _planted(given.recipe, made.entries, job.work)
-    building = whole_folder.fresh(whole_folder.partial(job.product))
+    whole_folder.fresh(building)
     merge.merge(given.base, given.plan, coded, building)
     modules = _modules(given, coded, made)
     provenance = {"identity": identity, "dropped": sorted(given.plan.dropped), "modules": modules}
@@ -109,8 +111,11 @@ def verify(job: Job, product: Product) -> Verified:
     given, file = _inputs(job), job.product / PROVENANCE
     if not file.is_file():
         return Verified(digests={}, summary=product.summary, faults=(f"{PROVENANCE} is missing",), provenance="")
-    text = file.read_text(encoding="utf-8")
-    provenance = json.loads(text)
+    text = file.read_text(encoding="utf-8", errors="replace")
+    provenance = json_object(text.encode()) or {}
+    if not isinstance(provenance.get("modules"), dict) or not isinstance(provenance.get("identity"), dict):
+        fault = f"{PROVENANCE} is not that of a bake"
+        return Verified(digests={}, summary=product.summary, faults=(fault,), provenance=text)
     pack, broken = inspect(job.product)
     found = [f"{fault.what}: {fault.where}: expected {fault.expected}, found {fault.found}" for fault in broken]
     digests = {}
@@ -135,10 +140,13 @@ def _inputs(job: Job) -> Inputs:
 
 
 def _source(folder: Path) -> dict[str, Entry]:
-    files = sorted(folder.glob("*.safetensors"))
+    files = weight_files(folder)
     if not files:
         raise InputError("the source has no weights", where=str(folder), expected="safetensors files", found="none")
-    return {entry.name: entry for file in files for entry in read_header(file).entries}
+    headers = [read_header(file) for file in files]
+    for fault in index_faults(folder, headers):
+        raise fault
+    return {entry.name: entry for header in headers for entry in header.entries}
 
 
 def _identity(job: Job, given: Inputs, kept: Path | None) -> dict[str, Any]:
@@ -206,7 +214,7 @@ def _other_errors(given: Inputs, pack: Pack, noted: Mapping[str, Any]) -> list[s
 def _made_before(job: Job, identity: dict[str, Any]) -> Product:
     """The product of an earlier attempt, where it is of the same bake."""
     file = job.product / PROVENANCE
-    before = json.loads(file.read_bytes()).get("identity") if file.is_file() else None
+    before = (json_object(file.read_bytes()) or {}).get("identity") if file.is_file() else None
     if before != identity:
         raise StateError(
             "another product lies in this place", where=str(job.product), next_step="start a new run, or remove it"

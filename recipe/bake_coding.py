@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from carve_kernels.exl3 import linear, pack_format, quantise
 from carve_kernels.exl3.codebook import Codebook
 from numpy.typing import NDArray
 
-from recipe import bake_layers, calibration, exllamav3_conversion, merge, quantiser_exllamav3
+from recipe import bake_layers, calibration, exllamav3_conversion, merge, pack_write, quantiser_exllamav3
 from recipe.bake_layers import Coding, Layer, Module, Quantiser
 from recipe.bake_modules import Target
 from recipe.census import layer_of
@@ -23,7 +23,6 @@ from recipe.exllamav3_conversion import Conversion
 from recipe.headers import Entry, read_header
 from recipe.pack import Pack
 from recipe.product import Job
-from runner.errors import InputError
 from runner.model.order.bake import Bake
 
 QUANTISERS: dict[str, Quantiser] = {
@@ -80,16 +79,8 @@ def searched(job: Job, given: Inputs, folder: Path) -> Coded:
 
 
 def converted(job: Job, given: Inputs) -> Coded:
-    """By exllamav3's conversion of the whole source, which calibrates on its own text."""
+    """By exllamav3's conversion of the whole source, on our calibration text or else on the library's own."""
     recipe = given.recipe
-    if recipe.calibration is not None:
-        raise InputError(
-            "exllamav3's conversion calibrates on its own text",
-            where="recipe.calibration",
-            expected="none",
-            found=recipe.calibration.texts,
-            next_step="leave it out, or use `quantiser: exllamav3`, which codes on our calibration",
-        )
     source = job.root / recipe.source if recipe.source else job.standing
     layers = json.loads((source / CONFIG).read_bytes())["num_hidden_layers"]
     sliced = {target.weight.removesuffix(".weight") for target in given.targets if target.slices > 1}
@@ -97,6 +88,11 @@ def converted(job: Job, given: Inputs) -> Coded:
     bits = dict.fromkeys(sorted(kept), exllamav3_conversion.PLAIN)
     bits |= {target.name: target.bits for target in given.targets}
     conversion = Conversion(source, job.work / "conversion", bits, recipe.codebook)
+    if recipe.calibration is not None:
+        rows = calibration.rows(job, recipe.calibration, source)
+        file = job.work / "calibration.safetensors"
+        pack_write.write_shard(file, {"input_ids": rows})
+        conversion = replace(conversion, rows=len(rows), columns=rows.shape[1], calibration=file)
     entries = exllamav3_conversion.convert(conversion, job.note)
     proxies = exllamav3_conversion.proxy_errors(conversion)
     errors = {}

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from recipe import pack_write, whole_folder
 from recipe.headers import PackError, read_header
 from runner.digest import sha256_bytes
-from runner.errors import StateError
+from runner.errors import InputError, StateError
 
 _STATE = ".settings.json"
 
@@ -129,12 +129,28 @@ def _errors_of(file: Path) -> Path:
     return file.with_name(f".errors-{file.stem}.json")
 
 
+def _uncodable(module: Module, found: str) -> InputError:
+    return InputError(
+        "weights cannot be quantised",
+        where=module.name,
+        expected="finite numbers whose scales float16 can hold",
+        found=found,
+    )
+
+
 def _code(
     layer: Layer, coding: Coding, hessians: Hessians, pool: ThreadPoolExecutor
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     def code_one(module: Module) -> quantise.Quantised:
         seed = int(sha256_bytes(f"{coding.seed}/{module.name}".encode())[:16], 16)
-        return coding.quantiser(module.weight(), module.bits, coding.codebook, seed, hessians.get(module.name))
+        weight = module.weight()
+        if not np.isfinite(weight).all():
+            raise _uncodable(module, "infinity or NaN")
+        try:
+            with np.errstate(over="raise"):
+                return coding.quantiser(weight, module.bits, coding.codebook, seed, hessians.get(module.name))
+        except FloatingPointError as error:
+            raise _uncodable(module, f"up to {np.abs(weight).max():.3g}") from error
 
     tensors: dict[str, NDArray[Any]] = {}
     errors: dict[str, Any] = {}

@@ -6,6 +6,7 @@ any offset (field case 31). So every run of characters is compared, not every n-
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from recipe.mini import dequantise
 from recipe.product import Job
 from runner.errors import InputError, StateError
-from runner.model.order.bake import Bake
+from runner.model.order.bake import Bake, Calibration
 from runner.paths import source_root
 
 HELD_OUT = "recipe/mini/text"
@@ -53,18 +54,49 @@ def moments(job: Job, recipe: Bake, wanted: Collection[str]) -> dict[str, NDArra
                 found=str(config.get("model_type")),
                 next_step="calibrate on a GPU host with exllamav3's own conversion, or bake without calibration",
             )
-        documents = read_texts(job.root / wish.texts)
-        if len(documents) < wish.documents:
-            raise InputError(
-                "too few calibration documents",
-                where=wish.texts,
-                expected=str(wish.documents),
-                found=str(len(documents)),
-            )
-        refuse_overlap(documents[: wish.documents], [d for file in _held_out() for d in read_texts(file)])
+        _documents(job, wish)
         _measure(job, wish.texts, wish.documents, wish.tokens, kept)
     with np.load(kept) as arrays:
         return {name: arrays[name] for name in arrays.files if name in wanted}
+
+
+def rows(job: Job, wish: Calibration, checkpoint: Path) -> NDArray[np.int64]:
+    """Token ids ``[documents, tokens]`` of the calibration text by the tokenizer of ``checkpoint``.
+
+    Refuses what :func:`moments` refuses, and documents that have fewer tokens.
+    """
+    return token_rows(_documents(job, wish), checkpoint / "tokenizer.json", wish.tokens)
+
+
+def _documents(job: Job, wish: Calibration) -> list[dict[str, Any]]:
+    """The documents to calibrate on. InputError for too few, or where the gates measure on one of them."""
+    documents = read_texts(job.root / wish.texts)
+    if len(documents) < wish.documents:
+        raise InputError(
+            "too few calibration documents",
+            where=wish.texts,
+            expected=str(wish.documents),
+            found=str(len(documents)),
+        )
+    refuse_overlap(documents[: wish.documents], [d for file in _held_out() for d in read_texts(file)])
+    return documents[: wish.documents]
+
+
+def token_rows(documents: list[dict[str, Any]], tokenizer: Path, tokens: int) -> NDArray[np.int64]:
+    """The first ``tokens`` token ids of each document, ``[documents, tokens]``. InputError for one that has fewer."""
+    library: Any = importlib.import_module("tokenizers")
+    coder = library.Tokenizer.from_file(str(tokenizer))
+    rows = [coder.encode(document["text"]).ids[:tokens] for document in documents]
+    short = [document["id"] for document, row in zip(documents, rows, strict=True) if len(row) < tokens]
+    if short:
+        raise InputError(
+            "calibration documents are too short",
+            where=", ".join(short),
+            expected=f"at least {tokens} tokens each",
+            found=f"{min(map(len, rows))}",
+            next_step="lower `calibration.tokens` or leave these documents out",
+        )
+    return np.array(rows, np.int64)
 
 
 def read_texts(file: Path) -> list[dict[str, Any]]:

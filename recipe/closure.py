@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,16 +25,23 @@ def json_object(content: bytes) -> dict[str, Any] | None:
     """The object, or None where the bytes are no JSON object."""
     try:
         value = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
 def link_faults(folder: Path) -> Iterator[PackError]:
-    """Links that lead out of the pack or nowhere: the pack would die with what they point to."""
+    """Links that lead out of the pack or nowhere: the pack would die with what they point to.
+
+    And names that are no text, which neither a listing nor a provenance can hold.
+    """
     home = folder.resolve()
     for path in sorted(folder.rglob("*")):
-        if path.is_symlink() and not (path.resolve().is_relative_to(home) and path.exists()):
+        if not os.fsencode(path.name).isascii() and path.name.encode(errors="replace") != os.fsencode(path.name):
+            told = ascii(path.name)
+            yield PackError(Fault.MALFORMED, "file name is no UTF-8", where=str(folder), expected="text", found=told)
+        # Unlike resolve(), realpath answers for links that run in a circle too.
+        if path.is_symlink() and not (Path(os.path.realpath(path)).is_relative_to(home) and path.exists()):
             yield PackError(
                 Fault.LINK,
                 "link leads out of the pack or nowhere",
@@ -79,7 +87,10 @@ def index_faults(folder: Path, headers: Sequence[Header]) -> Iterator[PackError]
     if not isinstance(listed, dict):
         yield fault("index has no weight map", "an object from tensor to file", type(listed).__name__)
         return
-    named = set(map(str, listed.values()))
+    if strange := [name for name, file in listed.items() if not isinstance(file, str)]:
+        yield fault(f"index names no file for {strange[0]}", "the name of a file", str(listed[strange[0]])[:80])
+        return
+    named = set(listed.values())
     for file in sorted(named - {file.name for file in files}):
         where = str(folder / file)
         yield PackError(Fault.MISSING, "file is missing", where=where, expected="a safetensors file", found="none")
@@ -93,7 +104,8 @@ def index_faults(folder: Path, headers: Sequence[Header]) -> Iterator[PackError]
     for name in sorted(set(listed) | set(actual)):
         if listed.get(name) != actual.get(name) and listed.get(name, actual.get(name)) in readable:
             yield fault(f"index and headers disagree on {name}", str(actual.get(name)), str(listed.get(name)))
-    total = (index or {}).get("metadata", {}).get("total_size")
+    metadata = (index or {}).get("metadata")
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
     held = sum(entry.nbytes for header in own for entry in header.entries)
     if total is not None and total != held and readable == named:
         yield fault("total size is not the sum of the tensors' bytes", str(held), str(total))

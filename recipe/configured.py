@@ -33,8 +33,13 @@ def configuration_faults(
     for file, block in quantisation_blocks(folder).items():
         storage = block.get("tensor_storage")
         if isinstance(storage, dict):
-            yield from _modules(folder / file, storage, modules)
-            yield from _stored(folder / file, storage, tensors)
+            told = {name: value for name, value in storage.items() if isinstance(value, dict)}
+            for name in sorted(storage.keys() - told.keys()):
+                yield _fault(
+                    "module is declared in another form", f"{folder / file} {name}", "an object", storage[name]
+                )
+            yield from _modules(folder / file, told, modules)
+            yield from _stored(folder / file, told, tensors)
         yield from _mean(folder / file, block, modules, tensors)
 
 
@@ -63,11 +68,15 @@ def _modules(file: Path, storage: Mapping[str, Any], modules: Mapping[str, Modul
 def _stored(file: Path, storage: Mapping[str, Any], tensors: Mapping[str, Entry]) -> Iterator[PackError]:
     """Blocks that list each module's tensors with their shapes."""
     for module, value in storage.items():
-        for name, told in value.get("stored_tensors", {}).items():
+        listed = value.get("stored_tensors", {})
+        if not isinstance(listed, dict):
+            yield _fault("tensors are declared in another form", f"{file} {module}", "an object", listed)
+            continue
+        for name, told in listed.items():
             entry = tensors.get(name)
             if entry is None:
                 yield _fault("tensor is declared but not packed", f"{file} {module}", name, "none")
-            elif list(told.get("shape", entry.shape)) != list(entry.shape):
+            elif not isinstance(told, dict) or told.get("shape", list(entry.shape)) != list(entry.shape):
                 yield _fault("configuration and headers disagree on a shape", f"{file} {name}", entry.shape, told)
 
 
@@ -79,7 +88,7 @@ def _mean(
         return
     weights = sum(module.weights for module in modules.values())
     physical = sum(module.weights * module.bits for module in modules.values()) / weights
-    if abs(bits - physical) > _MEAN_TOLERANCE:
+    if not abs(bits - physical) <= _MEAN_TOLERANCE:  # so that NaN, which JSON readers take, is a fault
         by_layer = "; ".join(
             f"{name}: {', '.join(f'K={bits}' for bits in sorted(layer.bits))}"
             for name, layer in layers(tensors, modules).items()

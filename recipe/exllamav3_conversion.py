@@ -2,15 +2,16 @@
 
 What is relied on, read in the distributions 1.4.5 and 1.6.5: the conversion is ``exllamav3.conversion.convert_model``
 (``parser``, ``prepare``, ``main``); a recipe file gives each linear its bits, 16 leaves it plain, and every linear of
-the layers must be in it; coded modules lie in ``WORK/qtensors``; finished modules are kept in ``WORK/ckpt``. Two traps:
-a resumed job silently takes the command line's default codebook in the place of its own, and the two versions have
-other defaults for output scales. So every argument that counts is given each time, and a resume is refused here where
-anything differs.
+the layers must be in it; coded modules lie in ``WORK/qtensors``; finished modules are kept in ``WORK/ckpt``. Three
+traps: a resumed job silently takes the command line's default codebook in the place of its own, the two versions have
+other defaults for output scales, and the distribution of 1.4.5 lacks the calibration text that its code opens. So every
+argument that counts is given each time, a resume is refused here where anything differs, and token rows can be given.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -24,11 +25,12 @@ from carve_kernels.exl3 import pack_format
 
 from recipe import whole_folder
 from recipe.headers import Entry, read_header
-from runner.digest import canonical_json
+from runner.digest import canonical_json, sha256_file
 from runner.errors import InputError, StateError
 from runner.files import write_whole
 
 VERSIONS = ("1.4.5", "1.6.5")
+_WITHOUT_TEXT = ("1.4.5",)
 PLAIN = 16
 """Bits that leave a linear as it is."""
 _BEGUN = "begun.json"
@@ -54,9 +56,12 @@ class Conversion:
     """Every linear of the layers to its bits; :data:`PLAIN` keeps one."""
     codebook: str = "mcg"
     rows: int = 250
-    """Calibration: sequences of the library's bundled text."""
+    """Sequences of calibration."""
     columns: int = 2048
     """Tokens of each."""
+    calibration: Path | None = None
+    """A safetensors file with ``input_ids`` int64 ``[rows, columns]``; the library's bundled text where there is none,
+    which only 1.6.5 has."""
     devices: str = "0"
 
     @property
@@ -84,7 +89,7 @@ def recipe_text(conversion: Conversion) -> bytes:
 
 def arguments(conversion: Conversion, *, resume: bool) -> list[str]:
     """The library's command line, with nothing left to a default that differs between versions or on resume."""
-    told = {
+    told: dict[str, object] = {
         "-w": conversion.work,
         "-i": conversion.source,
         "-o": conversion.output,
@@ -98,28 +103,39 @@ def arguments(conversion: Conversion, *, resume: bool) -> list[str]:
         "-d": conversion.devices,
         "--out_scales": "always",
     }
+    if conversion.calibration is not None:
+        told["-cd"] = conversion.calibration
     return [word for flag, value in told.items() for word in (flag, str(value))] + (["-r"] if resume else [])
 
 
 def convert(conversion: Conversion, note: Callable[[str], None]) -> dict[str, Entry]:
     """Run, or go on with, a conversion; the coded tensors by name, as they lie in the working folder.
 
-    Raises StateError without exllamav3, for a working folder begun with other arguments or another version of it, and
-    where the library gives up.
+    What the library prints goes to ``WORK/log.txt`` as it comes. Raises StateError without exllamav3, for a working
+    folder begun with other arguments or another version of it, and where the library gives up; InputError where that
+    version has no calibration text and none is given.
     """
     library = _installed()
+    if library in _WITHOUT_TEXT and conversion.calibration is None:
+        raise InputError(
+            "this exllamav3 comes without its calibration text",
+            where=f"exllamav3 {library}",
+            expected="token rows to calibrate on",
+            found="none",
+            next_step="give the bake a `calibration`",
+        )
     resume = _begin(conversion, library)
     note(f"exllamav3 {library} {'goes on' if resume else 'converts'}: {len(conversion.bits)} linears")
     command = [sys.executable, "-c", _RUN, *arguments(conversion, resume=resume)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    with (conversion.work / _LOG).open("a", encoding="utf-8") as log:
-        log.write(done.stdout + done.stderr)
+    with (conversion.work / _LOG).open("ab") as log:
+        done = subprocess.run(command, stdout=log, stderr=log, env=os.environ | {"PYTHONUNBUFFERED": "1"}, check=False)
     if done.returncode:
+        last = (conversion.work / _LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-4:]
         raise StateError(
             "exllamav3's conversion did not finish",
             where=str(conversion.work),
             expected="exit code 0",
-            found="\n    ".join(["", *done.stderr.strip().splitlines()[-4:]]),
+            found="\n    ".join(["", *last]),
             next_step="read log.txt there; the same call goes on from the last checkpoint",
         )
     return collect(conversion)
@@ -130,6 +146,7 @@ def _begin(conversion: Conversion, library: str) -> bool:
     told: dict[str, Any] = asdict(conversion) | {"exllamav3": library}
     now = {name: str(value) if isinstance(value, Path) else value for name, value in told.items() if name != "work"}
     now["bits"] = dict(conversion.bits)
+    now["calibration"] = sha256_file(conversion.calibration) if conversion.calibration else None
     begun = conversion.work / _BEGUN
     if begun.is_file():
         before = json.loads(begun.read_bytes())
@@ -174,7 +191,7 @@ def collect(conversion: Conversion) -> dict[str, Entry]:
 
 def proxy_errors(conversion: Conversion) -> dict[str, float]:
     """The error of each module's outputs on the calibration text, as the library printed it."""
-    log = (conversion.work / _LOG).read_text(encoding="utf-8")
+    log = (conversion.work / _LOG).read_text(encoding="utf-8", errors="replace")
     return {name: float(error) for name, error in _PROXY.findall(log)}
 
 

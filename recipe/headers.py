@@ -82,7 +82,17 @@ class Entry:
         if self.dtype not in _NUMPY:
             raise InputError("numpy has no such type", where=f"{self.file} {self.name}", found=self.dtype)
         kind = np.dtype(_NUMPY[self.dtype])
-        array = np.fromfile(self.file, kind, (self.stop - self.start) // kind.itemsize, offset=self.start)
+        count = self.nbytes // kind.itemsize
+        array = np.fromfile(self.file, kind, count, offset=self.start)
+        if array.size != count:
+            raise PackError(
+                Fault.TRUNCATED,
+                "file ends inside a tensor",
+                where=f"{self.file} {self.name}",
+                expected=f"{self.nbytes} bytes",
+                found=f"{array.nbytes}",
+                next_step="it was longer when its header was read: find out who writes there",
+            )
         if self.dtype == "BF16":
             array = (array.astype(np.uint32) << 16).view(np.float32)
         return array.reshape(self.shape)
@@ -139,7 +149,7 @@ def parse_header(text: bytes, size: int, file: Path) -> Header:
 
     try:
         described = json.loads(text, object_pairs_hook=_unique)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise broken(Fault.MALFORMED, "header is not JSON", "an object with each name once", str(error)) from error
     if not isinstance(described, dict):
         raise broken(Fault.MALFORMED, "header is not an object", "an object", type(described).__name__)
@@ -171,7 +181,7 @@ def _entry(file: Path, name: str, value: object, data: int) -> Entry:
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         raise broken("dtype, shape and data_offsets", value)
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
-    if dtype not in ELEMENT_BYTES:
+    if not isinstance(dtype, str) or dtype not in ELEMENT_BYTES:
         raise broken(f"one of {', '.join(ELEMENT_BYTES)}", dtype)
     if not _whole_numbers(shape):
         raise broken("a shape of whole numbers", shape)

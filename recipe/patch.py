@@ -12,7 +12,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from recipe import patch_apply
+from recipe import patch_shadow
+from recipe.closure import json_object
 from recipe.patch_set import PatchSet, load_set
 from recipe.product import Job
 from runner.digest import sha256_bytes, sha256_file, sha256_json
@@ -39,7 +40,7 @@ def make(job: Job) -> Product:
     provenance = _provenance(job, patches, site)
     text = json.dumps(provenance, indent=1).encode() + b"\n"
     job.note(f"import {len(patches.modules)} patched modules")
-    patch_apply.shadow(site, patches, job.product, notes={PROVENANCE: text})
+    patch_shadow.shadow(site, patches, job.product, notes={PROVENANCE: text})
     return Product(
         kind="tree",
         folder=str(job.product),
@@ -55,10 +56,11 @@ def verify(job: Job, product: Product) -> Verified:
     faults: list[str] = []
     try:
         patches, site = _patches(job), _site(job)
-        patch_apply.shadow(site, patches, job.product, None, notes={})
+        patch_shadow.shadow(site, patches, job.product, None, notes={})
         wanted = _provenance(job, patches, site)
-        if json.loads((job.product / PROVENANCE).read_bytes()) != wanted:
-            faults.append(f"{PROVENANCE} is not that of these patches")
+        if json_object((job.product / PROVENANCE).read_bytes()) != wanted:
+            fault = f"{PROVENANCE} is not that of these patches"
+            return Verified(digests={}, summary=product.summary, faults=(*faults, fault), provenance="")
     except CarveError as error:
         faults.append(f"{error.what}: {error.where}: expected {error.expected}, found {error.found}")
     text = (job.product / PROVENANCE).read_text(encoding="utf-8")

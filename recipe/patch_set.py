@@ -57,7 +57,7 @@ class FilePatch(Record):
     @classmethod
     def _inside(cls, path: str) -> str:
         pure = PurePosixPath(path)
-        if pure.is_absolute() or ".." in pure.parts or len(pure.parts) < 2:
+        if pure.is_absolute() or ".." in pure.parts or len(pure.parts) < 2 or str(pure) != path:
             raise ValueError(f"{path!r} is no file inside a package")
         return path
 
@@ -186,7 +186,10 @@ def load_set(names: Iterable[str], folder: Path | None = None) -> PatchSet:
 def patched(patch: Patch, part: FilePatch, content: bytes) -> bytes:
     """``content`` with one patch's edits and its marker. InputError for an anchor that occurs never or twice."""
     where = f"{patch.name}: {part.file}"
-    text = content.decode()
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise InputError("the file to patch is no UTF-8 text", where=where, found=f"byte {error.start}") from error
     for edit in part.edits:
         text = _edited(text, edit, where)
     return (text + _marker_line(part.file, patch.marker_of(part))).encode()
@@ -201,7 +204,12 @@ def _edited(text: str, edit: Edit, where: str) -> str:
     start = text.index(edit.anchor)
     if edit.place == "replace":
         return text[:start] + edit.text + text[start + len(edit.anchor) :]
-    at = text.rfind("\n", 0, start) + 1 if edit.place == "before" else text.find("\n", start) + 1
+    if edit.place == "before":
+        at = text.rfind("\n", 0, start) + 1
+    elif "\n" not in text[start:]:
+        return f"{text}\n{edit.text}"
+    else:
+        at = text.index("\n", start) + 1
     return text[:at] + edit.text + text[at:]
 
 

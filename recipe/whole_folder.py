@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runner.errors import StateError
@@ -16,6 +19,43 @@ def partial(folder: Path) -> Path:
     """
     _refuse_taken(folder)
     return folder.with_name(f".{folder.name}.partial")
+
+
+@contextmanager
+def building(folder: Path) -> Iterator[Path]:
+    """:func:`partial`, held by this process alone until it is published or left for a later attempt.
+
+    StateError where another process is at it. The hold ends with the process, however that ends.
+    """
+    place = partial(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if not _hold(descriptor, place):
+            raise StateError(
+                "another process is making this",
+                where=str(folder),
+                expected="one at a time",
+                found=str(place),
+                next_step="wait until it has ended, then run again",
+            )
+        try:
+            _refuse_taken(folder)  # another may have published between the first look and the hold
+            yield place
+        finally:
+            with suppress(OSError):  # it bears its name already, or keeps what a later attempt goes on with
+                place.rmdir()
+    finally:
+        os.close(descriptor)
+
+
+def _hold(descriptor: int, place: Path) -> bool:
+    """Whether the open folder is this process's alone and still stands under its name."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(place.stat(), os.fstat(descriptor))
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 def publish(built: Path, folder: Path) -> None:
@@ -50,8 +90,11 @@ def _refuse_taken(folder: Path) -> None:
 
 
 def fresh(folder: Path) -> Path:
-    """An empty folder to build in."""
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
+    """An empty folder to build in: what lay there goes, the folder itself stays whose hold it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
     return folder

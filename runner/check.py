@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from runner.checks.citations import citations
 from runner.checks.duties import duties, unfilled
+from runner.checks.existence import existence, to_be_written
 from runner.checks.facts import facts
 from runner.checks.fault import Fault
 from runner.checks.floors import floors
@@ -22,6 +23,7 @@ from runner.checks.needs import needs
 from runner.errors import InputError
 from runner.gates.registry import gate
 from runner.model.order import (
+    Fact,
     GateOrder,
     KernelOrder,
     Primary,
@@ -70,8 +72,14 @@ def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
 
 
 def looked_at(path: Path) -> str:
-    """How many facts of an order without faults were derived again, in words; nothing where none has a probe."""
-    facts = load_order(path).order.facts
+    """How many facts of an order without faults were derived again, and what is still to be written, in words."""
+    order = load_order(path).order
+    waits = "".join(f"; {name} is still to be written: runner dispatch" for name in to_be_written(order))
+    return _derived(order.facts) + waits
+
+
+def _derived(facts: tuple[Fact, ...]) -> str:
+    """Nothing where no fact has a probe."""
     seen = [finding.agrees for finding in findings(facts)]
     if not seen:
         return ""
@@ -97,6 +105,7 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
         *floors(order),
         *judgement(order, manifest),
         *duties(order, manifest),
+        *existence(order, manifest),
     )
     if not isinstance(order, RunnableOrder) or order.target is None or manifest is None:
         return sound

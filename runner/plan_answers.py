@@ -60,3 +60,17 @@ def vision(layout: Layout, request: GateRequest) -> Made:
     names = {"cards": 8, "digits": 3}
     arguments: dict[str, JsonValue] = {name: amount(request, name, default) for name, default in names.items()}
     return Made(both_arms(layout, "vision", SHARED[0], arguments, amount(request, "window_seconds", 20)))
+
+
+def agreement(layout: Layout, request: GateRequest) -> Made:
+    """One window for each record of another engine: ``records`` maps its file to the digest that is sealed."""
+    records = request.windows.get("records")
+    if not isinstance(records, dict):
+        return Made()  # a gate without a window is refused
+    seconds = amount(request, "window_seconds", 20)
+    windows = []
+    for number, (record, digest) in enumerate(sorted(records.items()), 1):
+        arguments: dict[str, JsonValue] = {"record": record, "digest": digest}
+        name = f"agreement-{number}"
+        windows.append(layout.window(name, SHARED[0], "agreement@1", "incumbent", arguments, seconds=seconds))
+    return Made(tuple(windows))

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from runner.model.order import GateRequest
 from runner.model.plan import Expectation, PlannedWindow
-from runner.plan_answers import memory, sanity, score, ttft, vision
+from runner.plan_answers import agreement, memory, sanity, score, ttft, vision
 from runner.plan_layout import (
     CANDIDATE_ONLY,
     DESK,
@@ -272,6 +272,7 @@ MAKERS: dict[str, Maker] = {
     "sanity": sanity,
     "score": score,
     "vision": vision,
+    "agreement": agreement,
     "acceptance": acceptance,
     "greedy-band": greedy_band,
     "launches": launches,

@@ -30,7 +30,8 @@ def faults(
 
     ``site`` holds the installed packages, ``mounted`` the mount points.
     """
-    found = {_name(one.metadata["Name"]): one.version for one in distributions(path=[str(site)])}
+    named = ((one.metadata["Name"], one.version) for one in distributions(path=[str(site)]))
+    found = {_name(name): version for name, version in named if name}  # a broken installation leaves nameless ones
     for name, version in manifest["distributions"].items():
         if (now := found.get(_name(name), "none")) != version:
             yield f"distribution {name}: expected {version}, found {now}"
@@ -61,11 +62,17 @@ def _name(distribution: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Compare, then become the command. 3 where something differs."""
-    path, _, command = arguments[0], arguments[1:2], arguments[2:]
-    manifest = json.loads(Path(path).read_bytes())
+    """Compare, then become the command. 3 where something differs, or where there is nothing to compare with."""
+    path, separator, command = (arguments or [""])[0], arguments[1:2], arguments[2:]
+    if not path or separator not in ([], ["--"]):
+        print(__doc__, file=sys.stderr)
+        return 3
     site = Path(sysconfig.get_path("purelib"))
-    found = list(faults(manifest, site, os.environ, mount_points(MOUNTS.read_text())))
+    try:
+        manifest = json.loads(Path(path).read_bytes())
+        found = list(faults(manifest, site, os.environ, mount_points(MOUNTS.read_text())))
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+        found = [f"the manifest cannot be read: {type(error).__name__}: {error}"]
     if found:
         print("\n".join([f"this image is not what {path} says:", *found]), file=sys.stderr)
         return 3

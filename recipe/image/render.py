@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from jinja2 import Environment, StrictUndefined
 
 from recipe.patch_set import PatchSet, load_set
 from runner.digest import sha256_bytes
-from runner.errors import InputError
+from runner.errors import CarveError, InputError
 from runner.files import write_whole
 from runner.model.order import OrderFile, PatchOrder, load_order
 from runner.model.seat import SeatManifest
@@ -55,6 +56,7 @@ def render(file: OrderFile, seat: SeatManifest, requirements: str) -> dict[str, 
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
+    environment.filters["quoted"] = _quoted
     dockerfile = environment.from_string(template).render(
         order=order,
         base=manifest["base"],
@@ -89,8 +91,15 @@ def _shell(name: str) -> str:
     return re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
+def _quoted(value: str) -> str:
+    """A value as a Dockerfile takes it whole: nothing is expanded. InputError for one that has no single line."""
+    if not value.isprintable():
+        raise InputError("a value of the image is no single line of text", expected="printable text", found=repr(value))
+    return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
+
+
 def _distributions(requirements: str) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for number, line in enumerate(requirements.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -102,6 +111,9 @@ def _distributions(requirements: str) -> dict[str, str]:
                 expected="name==version --hash=sha256:…",
                 found=line,
             )
+        name = re.sub(r"[-_.]+", "-", match[1]).lower()
+        if name in {re.sub(r"[-_.]+", "-", other).lower() for other in found}:
+            raise InputError("a distribution is required twice", where=f"requirements line {number}", found=line)
         found[match[1]] = match[2]
     return found
 
@@ -131,22 +143,36 @@ def _mounts(order: PatchOrder, patches: PatchSet) -> list[str]:
     return sorted(inside)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("order", type=Path)
     parser.add_argument("requirements", type=Path)
     parser.add_argument("destination", type=Path)
     given = parser.parse_args(arguments)
-    file = load_order(given.order)
+    try:
+        files = render(*_given(given.order, given.requirements))
+        for name, data in files.items():
+            write_whole(given.destination / name, data)
+            print(f"{sha256_bytes(data)}  {given.destination / name}")
+    except CarveError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    print(f"put a copy of {source_root()} into {given.destination / 'checkout'}, then build by digest")
+    return 0
+
+
+def _given(order: Path, requirements: Path) -> tuple[OrderFile, SeatManifest, str]:
+    """Order, seat and requirements. InputError for what cannot be read."""
+    file = load_order(order)
     target: Any = getattr(file.order, "target", None)
     if target is None:
-        raise InputError("the order names no seat", where=str(given.order))
-    files = render(file, load_manifest(target.seat), given.requirements.read_text(encoding="utf-8"))
-    for name, data in files.items():
-        write_whole(given.destination / name, data)
-        print(f"{sha256_bytes(data)}  {given.destination / name}")
-    print(f"put a copy of {source_root()} into {given.destination / 'checkout'}, then build by digest")
+        raise InputError("the order names no seat", where=str(order))
+    try:
+        text = requirements.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("the requirements cannot be read", where=str(requirements), found=str(error)) from error
+    return file, load_manifest(target.seat), text
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

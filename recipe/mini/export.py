@@ -77,10 +77,11 @@ def export(model: MiniModel, folder: Path, dtype: torch.dtype = torch.float16) -
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
 
 
-def restore(folder: Path) -> MiniModel:
+def restore(folder: Path, *, draft: bool = True) -> MiniModel:
     """The inverse of ``export``: a float32 model on the CPU from a checkpoint (or a dequantised pack).
 
-    Raises ``KeyError`` for a missing tensor, ``ValueError`` for tensors that do not belong to this shape.
+    Without ``draft`` the draft layer stays as it was made and may be missing: other tools leave it out, and no logits
+    come from it. Raises ``KeyError`` for a missing tensor, ``ValueError`` for tensors that do not belong to this shape.
     """
     config = json.loads((folder / "config.json").read_text())
     given = config | config["rope_parameters"]
@@ -89,9 +90,13 @@ def restore(folder: Path) -> MiniModel:
     for file in sorted(folder.glob("*.safetensors")):
         loaded |= load_file(file)
     model = MiniModel(shape)
+    drafted = f"model.layers.{len(model.layers)}."
     with torch.no_grad():
         for name, tensor in named_tensors(model):
-            tensor.copy_(loaded.pop(name))
+            if draft or not name.startswith(drafted):
+                tensor.copy_(loaded.pop(name))
+            else:
+                loaded.pop(name, None)
     if loaded:
         raise ValueError(f"{folder} has tensors that the model does not: {sorted(loaded)[:3]}")
     model.eval()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe import pack_write, whole_folder
-from recipe.closure import INDEX
+from recipe.closure import INDEX, json_object
 from recipe.headers import Entry, read_header
 from recipe.overlay import shards
 from recipe.overlay.configuration import configurations
@@ -36,7 +36,8 @@ def make(job: Job) -> Product:
     source, donor, plan = resolved(job)
     try:
         if not _made(job):
-            _build(job, source, donor, plan)
+            with whole_folder.building(job.product) as partial:
+                _build(job, source, donor, plan, partial)
         return _product(job, plan)
     except OSError as error:
         raise StateError(
@@ -52,7 +53,7 @@ def _made(job: Job) -> bool:
     """Whether the product is there already, by its own provenance."""
     file = job.product / PROVENANCE
     recipe = overlay_of(job).model_dump(mode="json", exclude_none=True)
-    return file.is_file() and json.loads(file.read_bytes()).get("recipe") == recipe
+    return file.is_file() and (json_object(file.read_bytes()) or {}).get("recipe") == recipe
 
 
 def resolved(job: Job) -> tuple[Pack, Donor, Plan]:
@@ -63,9 +64,8 @@ def resolved(job: Job) -> tuple[Pack, Donor, Plan]:
     return source, donor, resolve(recipe, source, donor.entries)
 
 
-def _build(job: Job, source: Pack, donor: Donor, plan: Plan) -> None:
+def _build(job: Job, source: Pack, donor: Donor, plan: Plan, partial: Path) -> None:
     recipe = overlay_of(job)
-    partial = whole_folder.partial(job.product)
     _begin(job, partial, source, donor)
     _room(job, partial, source, plan)
     small = source.small_files_digest()

@@ -12,6 +12,7 @@ from runner.digest import sha256_tree
 from runner.errors import InputError
 from runner.gates import (
     acceptance,
+    agreement,
     claims,
     eager_gap,
     engaged,
@@ -78,6 +79,7 @@ _GATES: tuple[Gate, ...] = (
     finish,
     sanity,
     vision,
+    agreement,
     sensitivity,
     restore,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from runner.model.base import DecimalText, Record
+from runner.model.base import DecimalText, Digest, Record
 
 
 class RankMemory(Record):
@@ -95,5 +95,42 @@ class VisionMeasure(Record):
     cards: tuple[VisionCard, ...]
 
 
-AnswerMeasure = MemoryMeasure | TtftMeasure | SanityMeasure | ScoreMeasure | VisionMeasure
+class AgreementDocument(Record):
+    """One document; likelihoods are sums of negative log-probabilities in nats."""
+
+    id: str
+    tokens: int
+    """Scored ones: all but the first."""
+    served: DecimalText
+    theirs: DecimalText
+    ours: DecimalText
+    """By the reference forward."""
+
+
+class RowSpread(Record):
+    """Distances of rows of logits from the reference forward's, relative to them."""
+
+    median: DecimalText
+    ninth_decile: DecimalText
+    """Nine rows of ten are no farther away."""
+    largest: DecimalText
+
+
+class AgreementMeasure(Record):
+    """Another engine's logits of the served pack."""
+
+    kind: Literal["agreement"] = "agreement"
+    record: Digest
+    """SHA-256 of the file that the other engine left."""
+    library: str
+    device: str
+    distance: RowSpread
+    float16: RowSpread
+    """Of our own forward with its products in float16."""
+    another_batch: DecimalText
+    """Largest distance of the other engine from itself in another batch composition."""
+    documents: tuple[AgreementDocument, ...]
+
+
+AnswerMeasure = MemoryMeasure | TtftMeasure | SanityMeasure | ScoreMeasure | VisionMeasure | AgreementMeasure
 """All of them; each is one kind of a sample's measure."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from runner.errors import InputError
 from runner.model.evidence import Evidence
+from serve.client.agreement import agreement
 from serve.client.answers import sanity, score, ttft, vision
 from serve.client.context import WindowContext
 from serve.client.desk import claims, kernel_speed, pack, parity, pressure, product, sanitizer
@@ -27,6 +28,7 @@ Driver = Callable[[WindowContext], Evidence]
 
 _DRIVERS: dict[str, Driver] = {
     "acceptance": acceptance,
+    "agreement": agreement,
     "engaged": engaged,
     "finish": finish,
     "greedy-band": greedy_band,

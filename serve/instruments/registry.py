@@ -8,6 +8,7 @@ from runner.digest import sha256_tree
 from runner.errors import InputError
 from serve.instruments import (
     acceptance,
+    agreement,
     claims,
     engaged,
     finish,
@@ -43,6 +44,7 @@ from serve.instruments.base import Instrument
 
 _INSTRUMENTS: tuple[Instrument, ...] = (
     acceptance,
+    agreement,
     engaged,
     finish,
     greedy_band,

@@ -7,9 +7,12 @@ from typing import Any
 
 from runner.gates.base import GateInput
 from runner.model.answer_measure import (
+    AgreementDocument,
+    AgreementMeasure,
     FirstToken,
     MemoryMeasure,
     RankMemory,
+    RowSpread,
     SanityMeasure,
     SanityText,
     ScoreItem,
@@ -19,7 +22,7 @@ from runner.model.answer_measure import (
     VisionMeasure,
 )
 from runner.model.sample import FinishMeasure
-from tests.gates.build import FORCING, INCUMBENT, SHARED, Case, both, given, sample, window
+from tests.gates.build import DIGEST, FORCING, INCUMBENT, SHARED, Case, both, given, sample, window
 
 GIB = 1 << 30
 CANDIDATE_ONLY = {"candidate-only": "candidate-only"}
@@ -210,6 +213,56 @@ def score() -> list[Case]:
 
     alone = [arm("incumbent", "++-+")]
     return _trials(one, alone, "item", "asked", arm)
+
+
+def agreement() -> list[Case]:
+    def record(number: int = 1, *, documents: int = 8, digest: str = DIGEST, theirs: str = "150.05", **far: str) -> Any:
+        of = window(f"agreement-{number}", "shared-a", "agreement", "incumbent", arguments={"digest": DIGEST})
+        told = {"tokens": 100, "served": "150", "theirs": theirs, "ours": "150.01"}
+        rows = {"median": "0.001", "ninth_decile": "0.002", "largest": "0.01"}
+        measure = AgreementMeasure(
+            record=digest,
+            library=f"exllamav3 1.{number}",
+            device="a card",
+            distance=RowSpread.model_validate(rows | {name: value for name, value in far.items() if name in rows}),
+            float16=RowSpread(median="0.0005", ninth_decile="0.001", largest=far.get("own", "0.001")),
+            another_batch=far.get("another", "0.005"),
+            documents=tuple(AgreementDocument.model_validate({"id": f"d{at}"} | told) for at in range(documents)),
+        )
+        return of, sample(of, measure, INCUMBENT, engagement=both(INCUMBENT))
+
+    def one(*records: Any, **parameters: Any) -> GateInput:
+        return given(parameters, SHARED, list(records))
+
+    far, passed = record(median="0.0011"), "every record agrees"
+    limits = {f"exllamav3 1.1: {name} relative error": f"<= {limit}" for name, limit in (
+        ("median", "0.001000"), ("ninth decile", "0.002000"), ("largest", "0.010000"))}  # fmt: skip
+    return [
+        ("at-the-limits_pass", one(record()), "PASS", passed, limits),
+        ("two-versions_pass", one(record(), record(2)), "PASS", passed),
+        ("our-own-flips-an-expert_pass", one(record(another="0", own="0.005")), "PASS", passed),
+        ("three-times-noise-allowed_pass", one(far, times_noise="3"), "PASS", passed),
+        ("every-row-too-far_fail", one(far), "FAIL", "median relative error of logits 0.001100, the limit is 0.001000"),
+        ("one-row-of-five-too-far_fail", one(record(ninth_decile="0.0021")), "FAIL", "ninth decile relative error"),
+        (
+            "one-row-beyond-any-flip_fail",
+            one(record(largest="0.011")),
+            "FAIL",
+            "largest relative error of logits 0.011",
+        ),
+        ("a-flip-that-neither-has_fail", one(record(another="0.0001")), "FAIL", "largest relative error"),
+        ("one-version-too-far_fail", one(record(), record(2, median="0.1")), "FAIL", "exllamav3 1.2: median"),
+        ("another-perplexity_fail", one(record(theirs="150.2")), "FAIL", "perplexity 4.490"),
+        ("a-lower-perplexity_fail", one(record(theirs="149.8")), "FAIL", "perplexity 4.472"),
+        ("a-stricter-line_fail", one(record(), perplexity="0.0004"), "FAIL", "perplexity"),
+        ("another-record_invalid", one(record(digest="b" * 64)), "INVALID", "sealed was aaaa"),
+        ("few-documents_invalid", one(record(documents=7)), "INVALID", "7 documents, at least 8"),
+        ("no-document_invalid", one(record(documents=0), documents=0), "INVALID", "0 documents, at least 0"),
+        ("few-documents-allowed_pass", one(record(documents=1), documents=1), "PASS", passed),
+        ("not-measured_invalid", given({}, SHARED, [(record()[0], None)]), "NOT_RUN", "no sample"),
+        ("sample-of-another-kind_invalid", one(other(record())), "INVALID", "no reading for"),
+        ("unknown-parameter_invalid", one(record(), margin="1"), "INVALID", "margin"),
+    ]
 
 
 def vision() -> list[Case]:

@@ -54,6 +54,7 @@ CASES = {
     "sanity": cases_answers.sanity,
     "score": cases_answers.score,
     "vision": cases_answers.vision,
+    "agreement": cases_answers.agreement,
     "launches": cases_traces.launches,
     "eager-gap": cases_traces.eager_gap,
     "rank-skew": cases_traces.rank_skew,

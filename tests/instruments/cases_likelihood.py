@@ -22,6 +22,32 @@ def scored(name: str, logprobs: Sequence[float] = (-1.5, -0.25), **changes: Any)
     return exchange(name, body, request={"prompt": [1, 2, 3], "prompt_logprobs": 0}, **changes)
 
 
+def agreement() -> list[Case]:
+    of = window("agreement")
+    document: dict[str, Any] = {"tokens": [1, 2, 3], "theirs": [-1.5, -0.26], "ours": [-1.5, -0.25]}
+    document |= {"distances": [0.001, 0.003, 0.002], "float16": [0.001, 0.001, 0.0015]}
+    told = {"exllamav3": "1.6.5", "torch": "2.11.0", "device": "a card", "another_batch": "0.0004", "record": "a" * 64}
+
+    def one(*exchanges: Exchange, documents: Any = (document, document), **parts: Any) -> Any:
+        facts = {"agreement": told | {"documents": list(documents)} | parts.pop("told", {})}
+        return [evidence(of, exchanges, facts=facts, **parts)]
+
+    both, lacks = (scored("d1"), scored("d2", (-2.0, -1.0))), "lacks what this instrument reads"
+    short, few = document | {"distances": [0.001, 0.003]}, document | {"theirs": [-1.5]}
+    return [
+        ("two-documents_pass", one(*both), of, None),
+        ("never-asked_fail", one(both[0]), of, "d2: never asked"),
+        ("another-length_fail", one(*both, documents=(document, short)), of, "d2: the record has another length"),
+        ("too-few-likelihoods_fail", one(*both, documents=(document, few)), of, "d2: the record has another length"),
+        ("no-document_fail", one(documents=()), of, "no document was read"),
+        ("preempted_fail", one(*both, metrics_after=metrics(100, 1.0, 3)), of, "preempt"),
+        ("record-is-no-digest_fail", one(*both, told={"record": "the file"}), of, lacks),
+        ("without-documents_fail", one(*both, told={"documents": None}), of, lacks),
+        ("a-document-is-text_fail", one(*both, documents=("d1", document)), of, lacks),
+        ("not-compared_fail", [evidence(of, both)], of, lacks),
+    ]
+
+
 def ppl_prefill() -> list[Case]:
     planned = window("ppl-prefill")
 

@@ -36,6 +36,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "knock-out-zero": cases_engine.shift("knock-out-zero"),
     "kv-window": cases_engine.kv_window,
     "acceptance": cases_speculation.acceptance,
+    "agreement": cases_likelihood.agreement,
     "greedy-band": cases_speculation.greedy_band,
     "memory": cases_answers.memory,
     "sanity": cases_answers.sanity,

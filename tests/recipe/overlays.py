@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from runner.model.order import Bake, Overlay
 
 SHAPE: dict[str, Any] = {"hidden": 128, "intermediate": 128, "experts": 2, "topk": 1, "vocabulary": 512, "layers": 3}
 SWAPPED = "model.layers.1.mlp.experts"
+REWRITTEN, UNCHANGED = "model-00003-of-00004.safetensors", "model-00002-of-00004.safetensors"
 
 
 def source_pack(folder: Path, **changes: Any) -> Path:
@@ -43,3 +46,17 @@ def job_of(folder: Path, source: Path, recipe: Overlay | Bake, *, product: Path 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file of a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def damage_byte(file: Path, at: int) -> None:
+    """Flip one bit."""
+    content = bytearray(file.read_bytes())
+    content[at] ^= 1
+    file.write_bytes(content)
+
+
+def edit(file: Path, change: Callable[[Any], object]) -> None:
+    """Change a JSON file."""
+    value = json.loads(file.read_text())
+    change(value)
+    file.write_text(json.dumps(value, indent=1))

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from recipe.agreement import compare, forward_of, largest_error, logits_of, perplexity
+from recipe.agreement import compare, forward_of, logits_of, logprobs, measure, perplexity
+from recipe.exllamav3_host import distances
 from recipe.mini import dequantise
+from recipe.mini.export import restore
 from recipe.pack import INDEX
+from runner.digest import sha256_file
 from runner.errors import EvidenceError
 from runner.paths import source_root
 
@@ -26,33 +30,29 @@ def ours() -> np.ndarray:
 
 
 def host(file: Path, logits: np.ndarray) -> Path:
-    np.savez(file, logits=logits, exllamav3="1.6.5", torch="2.11.0", device="a card")
+    facts: dict[str, Any] = {"another_batch": 0.0001, "exllamav3": "1.6.5", "torch": "2.11.0", "device": "a card"}
+    np.savez(file, tokens=TOKENS, logits=logits, **facts)
     return file
 
 
-def test_the_same_logits_and_those_within_noise_agree(ours: np.ndarray, tmp_path: Path) -> None:
-    found = compare(PACK, TOKENS, host(tmp_path / "same.npz", ours + 3))
-    assert found["agrees"] and float(found["largest_relative_error"]) < 1e-5
-    assert 1e-4 < float(found["float16_noise"]) < 2e-2
+def test_the_same_logits_have_no_distance_and_float16_has_some(ours: np.ndarray, tmp_path: Path) -> None:
+    found = compare(PACK, host(tmp_path / "same.npz", ours + 3))
+    zero, half = (found[f"{name}: median, ninth decile, largest"] for name in ("distances", "float16"))
+    assert max(map(float, zero.split(", "))) < 1e-5
+    assert all(1e-4 < float(value) < 2e-2 for value in half.split(", "))
     assert (found["exllamav3"], found["rows"]) == ("1.6.5", 48)
-
-
-def test_a_wrong_scale_of_one_row_does_not_agree(ours: np.ndarray, tmp_path: Path) -> None:
-    wrong = ours.copy()
-    wrong[1, 5] *= 1.1
-    found = compare(PACK, TOKENS, host(tmp_path / "wrong.npz", wrong))
-    assert not found["agrees"] and found["largest_relative_error"] == "0.100000"
+    assert float(found["perplexity_here"]) == pytest.approx(float(found["perplexity_there"]), rel=1e-5)
 
 
 @pytest.mark.parametrize("case", ["shape", "nan"])
 def test_logits_that_cannot_be_used_are_refused(case: str, ours: np.ndarray, tmp_path: Path) -> None:
     wrong = ours[:1] if case == "shape" else np.where(ours == ours.max(), np.nan, ours)
     with pytest.raises(EvidenceError, match="cannot be used"):
-        compare(PACK, TOKENS, host(tmp_path / "other.npz", wrong))
+        compare(PACK, host(tmp_path / "other.npz", wrong))
 
 
-def test_a_pack_without_a_draft_layer_borrows_one(ours: np.ndarray, tmp_path: Path) -> None:
-    """exllamav3's class of this architecture leaves that layer out; no logits come from it."""
+def test_a_pack_without_a_draft_layer_gives_the_same_logits(ours: np.ndarray, tmp_path: Path) -> None:
+    """exllamav3's class of this architecture leaves that layer out."""
     made = shutil.copytree(PACK, tmp_path / "made")
     index = json.loads((made / INDEX).read_text())
     last = index["weight_map"]["model.layers.4.enorm.weight"]
@@ -62,13 +62,27 @@ def test_a_pack_without_a_draft_layer_borrows_one(ours: np.ndarray, tmp_path: Pa
     config = json.loads((made / "config.json").read_text())
     del config["quantization_config"]
     (made / "config.json").write_text(json.dumps(config))
+    assert distances(logits_of(forward_of(made), TOKENS), ours).max() < 1e-6
     with pytest.raises(KeyError, match=r"layers\.4"):
-        forward_of(made)
-    checkpoint = dequantise.dequantise(PACK, tmp_path / "checkpoint")
-    assert largest_error(logits_of(forward_of(made, checkpoint), TOKENS), ours) < 1e-6
+        restore(dequantise.dequantise(made, tmp_path / "float"))
+
+
+def test_rows_are_told_document_by_document(ours: np.ndarray, tmp_path: Path) -> None:
+    wrong = ours.copy()
+    wrong[1, 5] *= 1.25
+    found = measure(PACK, host(tmp_path / "wrong.npz", wrong))
+    first, second = found["documents"]
+    assert max(second["distances"]) == pytest.approx(0.25, rel=1e-5)
+    assert first["tokens"] == TOKENS[0].tolist() and len(first["theirs"]) == len(first["ours"]) == 23
+    assert [at for at, distance in enumerate(second["distances"]) if distance > 1e-3] == [5]
+    pairs = zip(second["theirs"], second["ours"], strict=True)
+    assert [at for at, (theirs, mine) in enumerate(pairs) if theirs != mine] == [5]
+    assert found["record"] == sha256_file(tmp_path / "wrong.npz")
 
 
 def test_perplexity_and_error_by_hand() -> None:
     logits = np.log(np.array([[[0.5, 0.25, 0.25], [0.25, 0.25, 0.5], [1.0, 1.0, 1.0]]]))
-    assert perplexity(logits, np.array([[0, 0, 1]])) == pytest.approx(np.exp(-(np.log(0.5) + np.log(0.25)) / 2))
-    assert largest_error(np.array([[0.0, 2.2]]), np.array([[1.0, 3.0]])) == pytest.approx(0.1)
+    scored = logprobs(logits, np.array([[0, 0, 1]]))
+    assert scored[0].tolist() == pytest.approx([np.log(0.5), np.log(0.25)])
+    assert perplexity(scored.tolist()) == pytest.approx(np.exp(-(np.log(0.5) + np.log(0.25)) / 2))
+    assert distances(np.array([[0.0, 2.2]]), np.array([[1.0, 3.0]]))[0] == pytest.approx(0.1)

@@ -22,14 +22,12 @@ from carve_kernels.exl3.codebook import Codebook
 from carve_kernels.exl3.linear import dequantise
 from safetensors.numpy import load_file, save_file
 
-from recipe import bake, bake_layers, calibration, pack_write
-from recipe.bake_modules import PRESETS, resolve
+from recipe import bake, bake_layers, pack_write
 from recipe.headers import Entry, read_header
 from recipe.mini import random_pack
 from recipe.mini.dequantise import coded
 from recipe.pack import Pack, read_pack
 from recipe.product import Job
-from recipe.quantiser_exllamav3 import arguments_of
 from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
 from runner.model.order.bake import Bake, Calibration, PlantedFault, Rate
@@ -340,64 +338,6 @@ def test_killed_for_real_and_resumed(standing: Path, baked: Job, tmp_path: Path)
     assert contents(job.product) == contents(baked.product)
 
 
-def entries(shapes: dict[str, tuple[int, ...]], dtype: str = "BF16") -> dict[str, Entry]:
-    """Tensors as headers would describe them, without bytes."""
-    return {
-        f"{name}.weight": Entry(f"{name}.weight", dtype, shape, Path("source"), 0, 0) for name, shape in shapes.items()
-    }
-
-
-def deepseek() -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the dense linears of all 43 layers, and neighbours that stay."""
-    found: dict[str, tuple[int, ...]] = {"head": (129280, 4096)}
-    for layer in range(43):
-        prefix = f"layers.{layer}"
-        found |= {f"{prefix}.attn.wq_a": (1024, 4096), f"{prefix}.attn.wkv": (512, 4096)}
-        found |= {f"{prefix}.attn.wq_b": (32768, 1024), f"{prefix}.attn.wo_a": (8192, 4096)}
-        found |= {f"{prefix}.attn.wo_b": (4096, 8192), f"{prefix}.ffn.gate": (256, 4096)}
-        found |= {f"{prefix}.ffn.shared_experts.{part}": (2048, 4096) for part in ("w1", "w3")}
-        found[f"{prefix}.ffn.shared_experts.w2"] = (4096, 2048)
-        if layer >= 2:
-            found |= {f"{prefix}.attn.compressor.{part}": (1024, 4096) for part in ("wkv", "wgate")}
-        if layer >= 2 and layer % 2 == 0:
-            found |= {f"{prefix}.attn.indexer.compressor.{part}": (256, 4096) for part in ("wkv", "wgate")}
-            found |= {f"{prefix}.attn.indexer.wq_b": (8192, 1024), f"{prefix}.attn.indexer.weights_proj": (64, 4096)}
-    return found | {"mtp.0.attn.wq_a": (1024, 4096)}
-
-
-DEEPSEEK = Bake(preset="deepseek-v4-dense", prefix="layers", count=790, rates=(Rate(modules="layers.*", bits=6),))
-
-
-def test_the_campaigns_dense_list_is_790_linears() -> None:
-    targets = resolve(DEEPSEEK, entries(deepseek()))
-    layers = [sum(target.name.startswith(f"layers.{layer}.") for target in targets) for layer in range(43)]
-    assert layers == [15, 15] + [20, 17] * 20 + [20]
-    assert [target.name for target in targets if target.name.startswith("layers.5.attn.wo_a")] == [
-        f"layers.5.attn.wo_a.slice.{rank}" for rank in range(8)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "group"),
-    [("layers.7.attn.wo_a", ""), ("layers.7.attn.compressor.wgate", "layers.7.attn.compressor.fused_wkv_wgate"),
-     ("layers.6.attn.indexer.compressor.wkv", "fused_wkv_wgate"), ("layers.0.attn.wq_a", "fused_wqa_wkv")],
-)  # fmt: skip
-def test_fused_parts_and_slices_have_one_k(pattern: str, group: str) -> None:
-    recipe = DEEPSEEK.model_copy(update={"rates": (*DEEPSEEK.rates, Rate(modules=pattern, bits=4))})
-    if not group:
-        assert {t.bits for t in resolve(recipe, entries(deepseek())) if t.weight == f"{pattern}.weight"} == {4}
-        return
-    with pytest.raises(InputError, match="one served module need one K") as caught:
-        resolve(recipe, entries(deepseek()))
-    assert group in caught.value.where
-
-
-def test_a_source_in_float8_is_not_read_as_plain() -> None:
-    with pytest.raises(InputError, match="cannot be coded") as caught:
-        resolve(DEEPSEEK, entries(deepseek(), "F8_E4M3"))
-    assert "dequantise the source first" in caught.value.next_step
-
-
 def test_slices_are_the_rows_of_the_whole(tmp_path: Path) -> None:
     """Each slice of wo_a is coded from its own rows, and the whole weight goes."""
     weight = np.random.default_rng(0).standard_normal((1024, 128)).astype(np.float16)
@@ -417,30 +357,6 @@ def test_slices_are_the_rows_of_the_whole(tmp_path: Path) -> None:
     assert "model.layers.0.attn.wo_a.weight" not in pack.tensors
 
 
-def test_calibration_text_may_not_be_measured_on() -> None:
-    """Field case 31: a shared passage at any offset, or the whole document, or the other letters and blanks."""
-    held = [
-        {
-            "id": "a",
-            "text": "x" * 5
-            + "The quick brown fox jumps over the lazy dog, and then it sleeps until the next morning comes.",
-        }
-    ]
-    passage = held[0]["text"][5:95]
-    for text in (passage, f"{'y' * 13}{passage.upper()}", passage.replace(" ", "\n  ")):
-        with pytest.raises(InputError, match="measured on"):
-            calibration.refuse_overlap([{"id": "b", "text": text}], held)
-    with pytest.raises(InputError, match="measured on"):
-        calibration.refuse_overlap([{"id": "a", "text": "other"}], held)
-    calibration.refuse_overlap([{"id": "b", "text": passage[:50]}], held)
-
-
-def test_the_committed_calibration_text_is_clean() -> None:
-    documents = calibration.read_texts(source_root() / "recipe/mini/calibration.jsonl")
-    assert len(documents) == 36
-    calibration.refuse_overlap(documents, [d for file in calibration._held_out() for d in calibration.read_texts(file)])
-
-
 def test_calibration_needs_a_model_that_can_run_here(standing: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(standing, other)
@@ -449,15 +365,3 @@ def test_calibration_needs_a_model_that_can_run_here(standing: Path, tmp_path: P
     wish = Calibration(texts="recipe/mini/calibration.jsonl", documents=3)
     with pytest.raises(InputError, match="no forward for this architecture"):
         bake.make(job_of(other, tmp_path, ATTENTION.model_copy(update={"calibration": wish})))
-
-
-def test_exllamav3_is_asked_for_what_the_order_says() -> None:
-    found = arguments_of(6, Codebook.MCG, 1 << 40, "cuda:0")
-    assert (found["K"], found["mcg"], found["devices"]) == (6, True, ["cuda:0"]) and found["seed"] < 1 << 31
-    with pytest.raises(InputError, match="marked codebook"):
-        arguments_of(6, Codebook.DEFAULT, 0, "cuda:0")
-
-
-def test_presets_name_each_linear_once() -> None:
-    for linears in PRESETS.values():
-        assert len({linear.name for linear in linears}) == len(linears)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from carve_kernels.exl3.pack_format import tensor_names
 
@@ -18,6 +20,7 @@ from recipe.bake_coding import CONVERSION
 from recipe.exllamav3_conversion import PLAIN, Conversion, arguments, collect, convert, recipe_text
 from recipe.mini.random_pack import generate
 from recipe.pack import read_pack
+from recipe.pack_write import write_shard
 from recipe.product import Job
 from runner.errors import InputError, StateError
 from runner.model.order.bake import Bake, Calibration, Rate
@@ -30,12 +33,13 @@ from carve_kernels.exl3.codebook import Codebook
 from safetensors.numpy import load_file, save_file
 
 parser = argparse.ArgumentParser(allow_abbrev=False)
-for flag in ("-w", "-i", "-o", "-rcp", "-hb", "-mb", "-vb", "-cb", "-cr", "-cc", "-d", "--out_scales"):
+for flag in ("-w", "-i", "-o", "-rcp", "-hb", "-mb", "-vb", "-cb", "-cr", "-cc", "-d", "-cd", "--out_scales"):
     parser.add_argument(flag)
 parser.add_argument("-r", action="store_true")
 
 def prepare(args):
     work = pathlib.Path(args.w)
+    print("rows of", args.cd, load_file(args.cd)["input_ids"].shape if args.cd else None)
     (work / "qtensors").mkdir(exist_ok=True)
     (work / "ckpt").mkdir(exist_ok=True)
     (work / "ckpt/job.json").write_text("{}")
@@ -113,23 +117,51 @@ def test_a_bake_takes_the_named_modules_and_keeps_all_else(library: Path, standi
     before, after = read_pack(standing), read_pack(job.product)
     assert set(after.modules) - set(before.modules) == set(NAMES[:3])
     assert NAMES[3] + ".weight" in after.tensors
-    (tmp_path / "t.jsonl").touch()
-    own = recipe.model_copy(update={"calibration": Calibration(texts="t.jsonl", documents=1)})
-    with pytest.raises(InputError, match="calibrates on its own text"):
-        bake.make(replace(job, recipe=own, product=tmp_path / "other", work=tmp_path / "other-work"))
+
+
+def test_a_bake_calibrates_on_our_text_where_it_has_some(library: Path, standing: Path, tmp_path: Path) -> None:
+    texts = [{"id": name, "text": f"{name}: " + "abc " * 20} for name in ("one", "two", "three")]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
+    calibration = Calibration(texts="t.jsonl", documents=2, tokens=50)
+    recipe = Bake(
+        modules=("*.k_proj",), rates=(Rate(modules="*", bits=2),), quantiser=CONVERSION, calibration=calibration
+    )
+    job = Job(recipe, standing, tmp_path, tmp_path / "product", tmp_path / "work")
+    bake.make(job)
+    assert (
+        f"rows of {tmp_path / 'work/calibration.safetensors'} (2, 50)"
+        in (tmp_path / "work/conversion/log.txt").read_text()
+    )
+    long = recipe.model_copy(update={"calibration": calibration.model_copy(update={"tokens": 500})})
+    with pytest.raises(InputError, match="too short") as caught:
+        bake.make(replace(job, recipe=long, product=tmp_path / "other", work=tmp_path / "other-work"))
+    assert caught.value.where == "one, two"
+
+
+def test_a_version_without_its_text_needs_ours(library: Path, standing: Path, tmp_path: Path) -> None:
+    (library / "exllamav3-1.6.5.dist-info/METADATA").write_text("Name: exllamav3\nVersion: 1.4.5\n")
+    with pytest.raises(InputError, match="without its calibration text"):
+        convert(conversion(standing, tmp_path / "work"), silent)
+    assert not (tmp_path / "work").exists()
 
 
 def test_what_gave_up_goes_on_and_refuses_to_be_another(
     library: Path, standing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = conversion(standing, tmp_path / "work")
+    rows = tmp_path / "rows.safetensors"
+    write_shard(rows, {"input_ids": np.ones((2, 8), np.int64)})
+    asked = replace(conversion(standing, tmp_path / "work"), calibration=rows)
     monkeypatch.setenv("GIVE_UP", "1")
     with pytest.raises(StateError, match="did not finish") as caught:
         convert(asked, silent)
     assert "out of memory" in caught.value.found
-    with pytest.raises(StateError, match="other arguments") as caught:
-        convert(replace(asked, codebook="mul1"), silent)
-    assert caught.value.found == "changed: codebook"
+    other = tmp_path / "other.safetensors"
+    write_shard(other, {"input_ids": np.zeros((2, 8), np.int64)})
+    different: list[dict[str, Any]] = [{"codebook": "mul1"}, {"calibration": other}]
+    for changed in different:
+        with pytest.raises(StateError, match="other arguments") as caught:
+            convert(replace(asked, **changed), silent)
+        assert caught.value.found == f"changed: {next(iter(changed))}"
     (library / "exllamav3-1.6.5.dist-info/METADATA").write_text("Name: exllamav3\nVersion: 1.4.5\n")
     with pytest.raises(StateError, match="another library") as caught:
         convert(asked, silent)

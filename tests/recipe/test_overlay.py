@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,22 +22,18 @@ from recipe.product import Job
 from runner.errors import InputError, StateError
 from runner.model.order.overlay import Generated, Overlay, PackSource
 from runner.model.product import PROVENANCE, Product
-from tests.recipe.overlays import SWAPPED, contents, donor_pack, job_of, recipe_of, source_pack
-
-REWRITTEN, UNCHANGED = "model-00003-of-00004.safetensors", "model-00002-of-00004.safetensors"
-
-
-@pytest.fixture(scope="module")
-def packs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("packs")
-    return source_pack(folder / "source"), donor_pack(folder / "donor")
-
-
-@pytest.fixture(scope="module")
-def finished(packs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Product]:
-    source, donor = packs
-    job = job_of(tmp_path_factory.mktemp("finished"), source, recipe_of(donor))
-    return job, overlay.make(job)
+from tests.recipe.overlays import (
+    REWRITTEN,
+    SWAPPED,
+    UNCHANGED,
+    contents,
+    damage_byte,
+    donor_pack,
+    edit,
+    job_of,
+    recipe_of,
+    source_pack,
+)
 
 
 def test_experts_are_the_donors_and_everything_else_is_as_it_was(
@@ -103,91 +98,6 @@ def test_the_estimate_knows_counts_and_writes_nothing(packs: tuple[Path, Path], 
     afar = PackSource(repository="lna/donor", revision="0" * 40)
     told = overlay.estimate(replace(job, recipe=recipe_of(packs[1]).model_copy(update={"donor": afar}))).counts
     assert told["tensors out"] == "24" and "known once" in told["bytes in"]
-
-
-def damage_byte(file: Path, at: int) -> None:
-    content = bytearray(file.read_bytes())
-    content[at] ^= 1
-    file.write_bytes(content)
-
-
-def flip(name: str, folder: Path) -> None:
-    entry = read_pack(folder).tensors[name]
-    damage_byte(entry.file, entry.stop - 1)
-
-
-def edit(file: Path, change: Callable[[Any], object]) -> None:
-    value = json.loads(file.read_text())
-    change(value)
-    file.write_text(json.dumps(value, indent=1))
-
-
-def keep_everything(folder: Path, source: Path) -> None:
-    """What the campaign's tool did: the old file stayed, and the index with it."""
-    for name in (REWRITTEN, INDEX, "config.json"):
-        shutil.copyfile(source / name, folder / name)
-
-
-FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
-    "nothing was replaced": (keep_everything, "is not the donor's"),
-    "a kept tensor": (lambda p, _: flip("model.layers.1.mlp.gate.weight", p), "gate.weight should be unchanged"),
-    "an unchanged file": (lambda p, _: damage_byte(p / UNCHANGED, -1), f"{UNCHANGED} should be unchanged"),
-    "a donor's tensor": (lambda p, _: flip(f"{SWAPPED}.1.up_proj.trellis", p), "is not the donor's"),
-    "a small file": (lambda p, _: (p / "tokenizer.json").write_text("{}"), "tokenizer.json should be unchanged"),
-    "a forgotten small file": (lambda p, _: (p / "tokenizer_config.json").unlink(), "tokenizer_config.json"),
-    "a stranger": (lambda p, _: (p / "notes.txt").write_text("?"), "notes.txt belongs to nothing"),
-    "configuration": (
-        lambda p, _: edit(p / "config.json", lambda c: c.update(hidden_act="gelu")),
-        "config.json is not",
-    ),
-    "index": (
-        lambda p, _: edit(p / INDEX, lambda i: i["weight_map"].pop(f"{SWAPPED}.0.up_proj.svh")),
-        "index and headers",
-    ),
-    "provenance of another tensor": (
-        lambda p, _: edit(p / PROVENANCE, lambda told: told["tensors"].pop()),
-        "the provenance speaks of other tensors",
-    ),
-    "provenance of another place": (
-        lambda p, _: edit(p / PROVENANCE, lambda told: told["tensors"][0].update(bytes=[0, 1])),
-        "is not where or what the provenance says",
-    ),
-    "provenance of another source": (
-        lambda p, _: edit(p / PROVENANCE, lambda told: told["source"].update(payload_digest="0" * 64)),
-        "the source is not what the provenance says",
-    ),
-    "provenance of another donor": (
-        lambda p, _: edit(p / PROVENANCE, lambda told: told["donor"].update(header_digest="0" * 64)),
-        "the donor is not what the provenance says",
-    ),
-    "provenance of another file": (
-        lambda p, _: edit(p / PROVENANCE, lambda told: told["files"][UNCHANGED].update(digest="0" * 64)),
-        f"{UNCHANGED} is not what the provenance says",
-    ),
-    "no provenance": (lambda p, _: (p / PROVENANCE).unlink(), "provenance.json is missing"),
-    "a link out": (lambda p, s: (p / "extra").symlink_to(s / "config.json"), "link leads out"),
-    "a tensor too many": (lambda p, _: add_tensor(p), "stranger belongs to nothing"),
-}
-
-
-def add_tensor(folder: Path) -> None:
-    tensors = load_file(folder / REWRITTEN) | {"stranger": np.ones(4, np.float16)}
-    save_file(tensors, folder / REWRITTEN)
-    edit(folder / INDEX, lambda index: index["weight_map"].update(stranger=REWRITTEN))
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_verification_finds_a_planted_fault(
-    name: str, packs: tuple[Path, Path], finished: tuple[Job, Product], tmp_path: Path
-) -> None:
-    damage, words = FAULTS[name]
-    folder = Path(shutil.copytree(finished[1].folder, tmp_path / "product"))
-    damage(folder, packs[0])
-    product = finished[1].model_copy(update={"folder": str(folder)})
-    verified = overlay.verify(replace(finished[0], product=folder), product)
-    assert any(words in fault for fault in verified.faults), verified.faults
-    if name not in ("a small file", "a forgotten small file", "a stranger", "configuration", "index", "a link out"):
-        assert verified.digests != product.digests
 
 
 def draft_packs(folder: Path) -> tuple[Path, Path]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe import patch_apply, patch_set
+from recipe import patch_apply, patch_check, patch_set, patch_shadow
 from recipe.patch_set import Edit, FilePatch, Patch, PatchSet
 from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
@@ -88,7 +88,7 @@ def test_apply_twice_verify_and_revert(site: Path) -> None:
 
 
 def test_shadow_leaves_the_distribution_alone_and_comes_first(site: Path, tmp_path: Path) -> None:
-    shadow = patch_apply.shadow(site, BOTH, tmp_path / "shadow")
+    shadow = patch_shadow.shadow(site, BOTH, tmp_path / "shadow")
     assert snapshot(site) == {name: FILES[name] for name in sorted(FILES)}
     assert not list(tmp_path.glob(".shadow*"))
     assert (shadow / "engine/data").is_symlink() and (shadow / "engine-1.0.dist-info").is_symlink()
@@ -101,10 +101,10 @@ def test_shadow_leaves_the_distribution_alone_and_comes_first(site: Path, tmp_pa
         check=True,
     )
     assert "2 ('two-streams@1:" in done.stdout and str(shadow) in done.stdout
-    assert patch_apply.shadow(site, BOTH, shadow) == shadow
+    assert patch_shadow.shadow(site, BOTH, shadow) == shadow
     (shadow / "engine/streams.py").write_text("COUNT = 3\n")
     with pytest.raises(StateError, match="not what these patches give"):
-        patch_apply.shadow(site, BOTH, shadow)
+        patch_shadow.shadow(site, BOTH, shadow)
 
 
 def test_a_drifted_file_is_refused_before_anything_is_written(site: Path, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_drifted_file_is_refused_before_anything_is_written(site: Path, tmp_pa
     with pytest.raises(InputError, match="drifted"):
         patch_apply.apply(site, BOTH)
     with pytest.raises(InputError, match="drifted"):
-        patch_apply.shadow(site, BOTH, tmp_path / "shadow")
+        patch_shadow.shadow(site, BOTH, tmp_path / "shadow")
     assert snapshot(site) == before and not (tmp_path / "shadow").exists()
 
 
@@ -145,7 +145,7 @@ def test_a_result_that_does_not_run_is_refused(site: Path, tmp_path: Path, text:
             ),
         )
     )
-    for attempt in (lambda: patch_apply.apply(site, broken), lambda: patch_apply.shadow(site, broken, tmp_path / "s")):
+    for attempt in (lambda: patch_apply.apply(site, broken), lambda: patch_shadow.shadow(site, broken, tmp_path / "s")):
         with pytest.raises(InputError, match=message):
             attempt()
     assert snapshot(site) == {name: FILES[name] for name in sorted(FILES)}
@@ -180,12 +180,12 @@ def test_leftovers_of_another_tool_stop_the_order(site: Path, suffix: str) -> No
 
 def test_python_that_imports_another_copy_is_found_out(site: Path, tmp_path: Path) -> None:
     """The edit lands in one tree while Python imports another: here ``site`` comes before the shadow."""
-    shadow = patch_apply.shadow(site, BOTH, tmp_path / "shadow", None)
+    shadow = patch_shadow.shadow(site, BOTH, tmp_path / "shadow", None)
     wrapper = tmp_path / "python"
     wrapper.write_text(f'#!/bin/sh\nPYTHONPATH="{site}:$PYTHONPATH" exec {sys.executable} "$@"\n')
     wrapper.chmod(0o755)
     with pytest.raises(InputError, match="imports another file"):
-        patch_apply.import_check(str(wrapper), shadow, BOTH, site)
+        patch_check.import_check(str(wrapper), shadow, BOTH, site)
 
 
 def test_the_stated_result_must_come_out(site: Path) -> None:
@@ -254,13 +254,13 @@ def test_killed_at_every_point_a_shadow_is_absent_or_complete(
         with monkeypatch.context() as context:
             reached = kill_at(context, point)
             try:
-                patch_apply.shadow(site, BOTH, shadow, python=None)
+                patch_shadow.shadow(site, BOTH, shadow, python=None)
             except Killed:
                 points += 1
             done = reached() < point
         if shadow.exists():
-            patch_apply.shadow(site, BOTH, shadow, python=None)
-        patch_apply.remove_shadow(shadow)
+            patch_shadow.shadow(site, BOTH, shadow, python=None)
+        patch_shadow.remove_shadow(shadow)
         if done:
             break
     assert points > 10
@@ -273,7 +273,7 @@ def test_a_full_disk_is_named(site: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(StateError, match="cannot be written") as caught:
-        patch_apply.shadow(site, BOTH, tmp_path / "shadow", None)
+        patch_shadow.shadow(site, BOTH, tmp_path / "shadow", None)
     assert caught.value.found == "No space left on device"
     with pytest.raises(StateError, match="could not be written"):
         patch_apply.apply(site, BOTH, None)

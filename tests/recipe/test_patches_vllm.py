@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from recipe import patch_apply
+from recipe import patch_shadow
 from recipe.patch_set import PatchSet, load_patch, load_set
 from runner.digest import sha256_file
 from runner.paths import source_root
@@ -34,7 +34,7 @@ def site() -> Path:
 def shadow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All vLLM patches together, each module imported before the shadow appears."""
     digests = {file: sha256_file(site() / file) for file in VLLM.files}
-    made = patch_apply.shadow(site(), VLLM, tmp_path_factory.mktemp("patched") / "shadow")
+    made = patch_shadow.shadow(site(), VLLM, tmp_path_factory.mktemp("patched") / "shadow")
     assert {file: sha256_file(site() / file) for file in VLLM.files} == digests
     return made
 

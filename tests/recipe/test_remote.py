@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from recipe import whole_folder
 from recipe.headers import Entry, PackError
 from recipe.overlay import make
 from recipe.overlay.donor import remote
@@ -179,7 +180,8 @@ def test_an_overlay_from_afar_is_the_overlay_from_here(hub: Hub, donor: Path, tm
     hub.faults.extend(["cut", "busy", "cut"])
     afar = remote(repository(hub, far.work / "donor"), ["model.layers.1"], WANTED)
     plan = resolve(recipe_of(donor), source, afar.entries)
-    _build(far, source, afar, plan)
+    with whole_folder.building(far.product) as partial:
+        _build(far, source, afar, plan, partial)
     here = make(near)
     assert _product(far, plan).digests["payload"] == here.digests["payload"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipe import bake, overlay, patch_apply, patch_set
+from recipe import bake, overlay, patch_apply, patch_set, patch_shadow
 from recipe.mini.donors import rescaled_experts
 from recipe.mini.random_pack import generate
 from recipe.patch_set import Edit, FilePatch, Patch, PatchSet
@@ -93,7 +93,7 @@ def patch_work(folder: Path, size: str) -> Work:
     """A shadow of a distribution whose patched modules are imported."""
     site, patches = distribution(folder / "site", 400 if size == "second" else 3)
     notes = {"provenance.json": b"{}\n"}
-    return Work((site,), lambda place: patch_apply.shadow(site, patches, place / "product", sys.executable, notes))
+    return Work((site,), lambda place: patch_shadow.shadow(site, patches, place / "product", sys.executable, notes))
 
 
 def patch_in_place_work(folder: Path, size: str) -> Work:

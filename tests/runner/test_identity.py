@@ -48,6 +48,12 @@ def test_something_else_is_named_with_its_rank(boot: BootRecord, words: str) -> 
     assert words in fault
 
 
+def test_a_desk_beside_an_engine_serves_nothing_that_could_be_another_engine() -> None:
+    torch = BOOT.model_copy(update={"engine": {"name": "torch", "version": "2.11.0+cu130"}})
+    assert len(identity_faults(torch, PLANNED, RUN.plan)) == 1
+    assert identity_faults(torch, PLANNED.model_copy(update={"role": "desk"}), RUN.plan) == ()
+
+
 def test_in_a_knock_out_boot_the_knock_out_answers_to_the_candidates_name() -> None:
     zero = PLANNED.model_copy(update={"role": "knock-out-zero"})
     plan = RUN.plan.model_copy(update={"subjects": {**RUN.plan.subjects, "library.knock-out-zero": digest_of("zero")}})

@@ -57,7 +57,8 @@ class Bake(Record):
     seed: Whole = 0
     quantiser: Literal["native", "exllamav3", "exllamav3-conversion"] = "native"
     """``native`` runs on processors. The others need a GPU: ``exllamav3`` is that library's search on our calibration,
-    ``exllamav3-conversion`` its conversion of the whole source, which calibrates on the library's own text."""
+    ``exllamav3-conversion`` its conversion of the whole source, on our calibration or, where there is none, on the text
+    that comes with the library (with 1.6.5, not with 1.4.5)."""
     calibration: Calibration | None = None
     planted_fault: PlantedFault | None = None
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from runner.draw import Draw
+from runner.errors import InputError
 from runner.material import card_answer, score_answer
-from runner.model.answer_measure import SanityMeasure, ScoreMeasure, TtftMeasure
+from runner.model.answer_measure import AgreementMeasure, RowSpread, SanityMeasure, ScoreMeasure, TtftMeasure
 from runner.model.engine_measure import AcceptanceMeasure, GreedyBandMeasure
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedBoot, PlannedWindow
@@ -20,6 +21,7 @@ from runner.paths import source_root
 from runner.steps.seats import load_manifest
 from serve.adapters.booted import BootedEngine
 from serve.adapters.fake import FakeSeat
+from serve.client import agreement
 from serve.client.card import MARGIN, SCALE, dots, png
 from serve.client.context import WindowContext
 from serve.client.registry import driver
@@ -88,6 +90,22 @@ def test_first_tokens_of_prompts_of_their_own(boot: BootedEngine) -> None:
     assert sample.faults == ()
     assert [text.prompt_tokens for text in sample.measure.texts] == [200] * 3
     assert all(text.ttft_ns > 0 for text in sample.measure.texts)
+
+
+def test_another_engines_record_is_asked_token_by_token(boot: BootedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own forward needs torch and a real pack (``tests/recipe/test_agreement.py``); what it says is given here."""
+    document = {"tokens": [5, 6, 7], "theirs": [-2.0, -1.0], "ours": [-2.0, -1.0]}
+    document |= {"distances": [0.001, 0.002, 0.001], "float16": [0.001] * 3}
+    told = {"exllamav3": "1.6.5", "torch": "2.11.0", "device": "a card", "another_batch": "0.0004", "record": "a" * 64}
+    monkeypatch.setattr(agreement, "_measured", lambda pack, file: told | {"documents": [document] * 2})
+    evidence, sample = measured(boot, "agreement", record="README.md", digest="a" * 64)
+    assert [exchange.request["prompt"] for exchange in evidence.exchanges] == [[5, 6, 7]] * 2
+    assert isinstance(sample.measure, AgreementMeasure)
+    assert sample.faults == () and sample.measure.record == "a" * 64
+    assert [(one.tokens, one.theirs) for one in sample.measure.documents] == [(2, "3")] * 2
+    assert sample.measure.distance == RowSpread(median="0.001", ninth_decile="0.002", largest="0.002")
+    with pytest.raises(InputError, match="record of the other engine is missing"):
+        measured(boot, "agreement", record="no/such.npz", digest="a" * 64)
 
 
 def test_text_in_three_languages(boot: BootedEngine) -> None:

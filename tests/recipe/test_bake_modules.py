@@ -1,0 +1,84 @@
+"""Which linears a bake names: the campaign's dense list, fused parts, slices and presets, from headers alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from carve_kernels.exl3.codebook import Codebook
+
+from recipe.bake_modules import PRESETS, resolve
+from recipe.headers import Entry
+from recipe.quantiser_exllamav3 import arguments_of
+from runner.errors import InputError
+from runner.model.order.bake import Bake, Rate
+
+
+def entries(shapes: dict[str, tuple[int, ...]], dtype: str = "BF16") -> dict[str, Entry]:
+    """Tensors as headers would describe them, without bytes."""
+    return {
+        f"{name}.weight": Entry(f"{name}.weight", dtype, shape, Path("source"), 0, 0) for name, shape in shapes.items()
+    }
+
+
+def deepseek() -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the dense linears of all 43 layers, and neighbours that stay."""
+    found: dict[str, tuple[int, ...]] = {"head": (129280, 4096)}
+    for layer in range(43):
+        prefix = f"layers.{layer}"
+        found |= {f"{prefix}.attn.wq_a": (1024, 4096), f"{prefix}.attn.wkv": (512, 4096)}
+        found |= {f"{prefix}.attn.wq_b": (32768, 1024), f"{prefix}.attn.wo_a": (8192, 4096)}
+        found |= {f"{prefix}.attn.wo_b": (4096, 8192), f"{prefix}.ffn.gate": (256, 4096)}
+        found |= {f"{prefix}.ffn.shared_experts.{part}": (2048, 4096) for part in ("w1", "w3")}
+        found[f"{prefix}.ffn.shared_experts.w2"] = (4096, 2048)
+        if layer >= 2:
+            found |= {f"{prefix}.attn.compressor.{part}": (1024, 4096) for part in ("wkv", "wgate")}
+        if layer >= 2 and layer % 2 == 0:
+            found |= {f"{prefix}.attn.indexer.compressor.{part}": (256, 4096) for part in ("wkv", "wgate")}
+            found |= {f"{prefix}.attn.indexer.wq_b": (8192, 1024), f"{prefix}.attn.indexer.weights_proj": (64, 4096)}
+    return found | {"mtp.0.attn.wq_a": (1024, 4096)}
+
+
+DEEPSEEK = Bake(preset="deepseek-v4-dense", prefix="layers", count=790, rates=(Rate(modules="layers.*", bits=6),))
+
+
+def test_the_campaigns_dense_list_is_790_linears() -> None:
+    targets = resolve(DEEPSEEK, entries(deepseek()))
+    layers = [sum(target.name.startswith(f"layers.{layer}.") for target in targets) for layer in range(43)]
+    assert layers == [15, 15] + [20, 17] * 20 + [20]
+    assert [target.name for target in targets if target.name.startswith("layers.5.attn.wo_a")] == [
+        f"layers.5.attn.wo_a.slice.{rank}" for rank in range(8)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "group"),
+    [("layers.7.attn.wo_a", ""), ("layers.7.attn.compressor.wgate", "layers.7.attn.compressor.fused_wkv_wgate"),
+     ("layers.6.attn.indexer.compressor.wkv", "fused_wkv_wgate"), ("layers.0.attn.wq_a", "fused_wqa_wkv")],
+)  # fmt: skip
+def test_fused_parts_and_slices_have_one_k(pattern: str, group: str) -> None:
+    recipe = DEEPSEEK.model_copy(update={"rates": (*DEEPSEEK.rates, Rate(modules=pattern, bits=4))})
+    if not group:
+        assert {t.bits for t in resolve(recipe, entries(deepseek())) if t.weight == f"{pattern}.weight"} == {4}
+        return
+    with pytest.raises(InputError, match="one served module need one K") as caught:
+        resolve(recipe, entries(deepseek()))
+    assert group in caught.value.where
+
+
+def test_a_source_in_float8_is_not_read_as_plain() -> None:
+    with pytest.raises(InputError, match="cannot be coded") as caught:
+        resolve(DEEPSEEK, entries(deepseek(), "F8_E4M3"))
+    assert "dequantise the source first" in caught.value.next_step
+
+
+def test_exllamav3_is_asked_for_what_the_order_says() -> None:
+    found = arguments_of(6, Codebook.MCG, 1 << 40, "cuda:0")
+    assert (found["K"], found["mcg"], found["devices"]) == (6, True, ["cuda:0"]) and found["seed"] < 1 << 31
+    with pytest.raises(InputError, match="marked codebook"):
+        arguments_of(6, Codebook.DEFAULT, 0, "cuda:0")
+
+
+def test_presets_name_each_linear_once() -> None:
+    for linears in PRESETS.values():
+        assert len({linear.name for linear in linears}) == len(linears)
