@@ -19,7 +19,9 @@ from runner.paths import source_root
 from runner.steps.seats import absent_here, has_adapter
 
 TAKEN = ("kernels/cpu/", "kernels/cuda/", "recipe/patches/")
-"""What a run takes from a frozen candidate. The plugin that dispatches is always the checkout's own."""
+"""What a run takes from a frozen candidate. The plugin that dispatches is always the checkout's own: it calls the
+incumbent of a shared boot too, so with a candidate's the candidate would be compared with itself, and it calls the
+witness. README, "A craftsperson", says what such an order would need."""
 
 
 def missing(order: WorkOrder, manifest: SeatManifest) -> tuple[str, ...]:
@@ -40,7 +42,8 @@ def missing(order: WorkOrder, manifest: SeatManifest) -> tuple[str, ...]:
         found += [f"source {path} does not exist" for path in there if not path.exists()]
     found += [f"gate {request.name} is planned, not written: {request.planned}" for request in planned_gates(order)]
     found += [
-        f"{glob} is taken from no candidate yet: a change of it is judged once it stands in the checkout"
+        f"{glob} is taken from no candidate: the plugin calls incumbent and witness, too; "
+        "a person merges such a change first, and it is judged once it stands in the checkout"
         for glob in files_of(order)
         if not glob.startswith(TAKEN)
     ]

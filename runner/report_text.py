@@ -5,7 +5,7 @@ from __future__ import annotations
 from runner.markdown import cell, table
 from runner.model.report import Measured, ReportPredicate
 from runner.model.verdict import Status
-from runner.summary import attempt_outcome, engagement_text, primary_rate, without_sample
+from runner.summary import attempt_outcome, engagement_text, primary_rate, unwatched, without_sample
 
 _MEANING = {
     Status.PASS: "every gate of the order passed",
@@ -98,7 +98,10 @@ def _attempts(report: ReportPredicate) -> list[str]:
         (one.number, one.craftsperson, one.session.sandbox, ", ".join(one.changed), attempt_outcome(one))
         for one in report.craft.attempts
     ]
-    return ["## Attempts", "", *table(("attempt", "by", "sandbox", "changed", "what came of it"), rows)]
+    lines = ["## Attempts", "", *table(("attempt", "by", "sandbox", "changed", "what came of it"), rows)]
+    if missed := unwatched(report.craft.attempts):
+        lines += ["## What nobody watched of them", "", *table(("attempt", "what"), missed)]
+    return lines
 
 
 def _evidence(report: ReportPredicate) -> list[str]:

@@ -8,8 +8,11 @@ from pydantic import TypeAdapter
 
 from runner.attest.statement import TYPES
 from runner.errors import InputError
+from runner.model.craftsperson import Crew
 from runner.model.evidence import Evidence
+from runner.model.open_item import OpenItems
 from runner.model.order import Order
+from runner.model.order.review import ReviewFile
 from runner.model.plan import Plan
 from runner.model.report import Measured
 from runner.model.seat import SeatManifest
@@ -17,6 +20,9 @@ from runner.model.statement import Statement
 
 _RECORDS: dict[str, Any] = {
     "order": Order,
+    "craftspeople": Crew,
+    "reviews": ReviewFile,
+    "open-items": OpenItems,
     "seat": SeatManifest,
     "plan": Plan,
     "record": Measured,

@@ -44,6 +44,11 @@ def attempt_outcome(attempt: Attempt) -> str:
     return f"{attempt.judged.verdict} in run {attempt.judged.run}: {'; '.join(attempt.judged.reasons) or 'every gate'}"
 
 
+def unwatched(attempts: Sequence[Attempt]) -> list[tuple[str, str]]:
+    """Number of an attempt and what nobody watched of it, or where a limit of the order was not kept."""
+    return [(str(one.number), what) for one in attempts for what in (*one.deviations, *one.session.unseen)]
+
+
 def without_sample(measured: Measured) -> tuple[str, ...]:
     """Planned windows that no sample speaks of."""
     measured_windows = {sample.window for sample in measured.samples}
@@ -55,4 +60,12 @@ def primary_rate(sample: Sample) -> str | None:
     return sample.measure.decode_rate if sample.measure.kind == "speed" else None
 
 
-__all__ = ["attempt_outcome", "engagement_text", "launches_by_rows", "primary_rate", "rows_text", "without_sample"]
+__all__ = [
+    "attempt_outcome",
+    "engagement_text",
+    "launches_by_rows",
+    "primary_rate",
+    "rows_text",
+    "unwatched",
+    "without_sample",
+]

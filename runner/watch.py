@@ -10,13 +10,15 @@ from typing import Literal
 from runner.clock import now
 from runner.craft.attempt import JOURNAL
 from runner.craft.bench import benches
-from runner.errors import InputError
+from runner.errors import InputError, StateError
 from runner.model.base import Record
 from runner.model.plan import Plan
-from runner.paths import state_home
-from runner.session import RUNS, at_work, runs
+from runner.paths import RUNS, state_home
+from runner.session import at_work, runs
 from runner.steps.journal import Event, events
 
+IDLE = "nothing runs now, and no craftsperson is at work"
+BEGIN = "Begin in another terminal: `runner execute ORDER` or `runner dispatch ORDER --to NAME`"
 BootState = Literal["planned", "running", "ended", "aborted"]
 
 
@@ -50,19 +52,25 @@ class Picture(Record):
     disturbed: int
     notes: tuple[str, ...]
     ended: bool
+    idle: str = ""
+    """That nothing is at work and what to do about it, where nobody asked for this run by name."""
 
 
 def picture(run: str = "") -> Picture:
-    """The run of this name; without one, what is at work now, or else the newest run. Raises InputError for none."""
+    """The run of this name; without one, what is at work now, or else the newest run.
+
+    Raises InputError for a name that no run has, StateError where there is no run at all.
+    """
     if not run:
         for bench in benches():
             if bench.at_work():
                 return _attempt(bench.order, bench.attempt_folder(len(bench.attempts()) + 1))
         known = runs()
-        busy = [one.run for one in known if one.at_work] or [one.run for one in known][-1:]
-        if not busy:
-            raise InputError("nothing to watch", expected="a run or an attempt", found="none")
-        run = busy[-1]
+        if not known:
+            raise StateError(IDLE, where=str(state_home()), found="no run yet", next_step=BEGIN)
+        busy = [one.run for one in known if one.at_work]
+        newest = _run(state_home() / RUNS / (busy or [one.run for one in known])[-1])
+        return newest if busy else newest.model_copy(update={"idle": f"{IDLE}. {BEGIN}. The newest run was:"})
     folder = state_home() / RUNS / run
     if not folder.is_dir():
         raise InputError("no such run", where=str(folder), found=run, next_step="`runner status` lists the runs")

@@ -23,7 +23,8 @@ _FOLDERS = ("orders", "canon/adoptions", "canon/observations", "reports/ledger")
 TEMPLATES = Path(__file__).parent / "brief"
 KINDS = ("kernel", "bake", "overlay", "patch", "gate", "survey")
 SCHEMA = Path("orders") / "order.schema.json"
-"""For editors: starters name it in their first line."""
+CREW_SCHEMA = CREW.with_name("craftspeople.schema.json")
+"""For editors: starters and the crew name them in their first line."""
 
 
 def make_workspace(folder: Path) -> Path:
@@ -42,8 +43,9 @@ def make_workspace(folder: Path) -> Path:
 
 
 def write_schema(workspace: Path) -> None:
-    """What an editor completes and checks orders with."""
-    write_whole(workspace / SCHEMA, (json.dumps(json_schema("order"), indent=1, sort_keys=True) + "\n").encode())
+    """What an editor completes and checks orders and the crew with."""
+    for path, name in ((SCHEMA, "order"), (CREW_SCHEMA, "craftspeople")):
+        write_whole(workspace / path, (json.dumps(json_schema(name), indent=1, sort_keys=True) + "\n").encode())
 
 
 def write_crew(workspace: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISREG
@@ -18,7 +19,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from runner.errors import InputError
-from runner.hidden import first_hidden
+from runner.hidden import first_unseen
 from runner.model.scalars import Plain
 
 MAX_BYTES = 512 * 1024
@@ -29,6 +30,8 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 MAX_FAULTS = 20
 """Shown of one file; whoever has more begins with these."""
 _WRITE_VALUE = "write the value or leave the key out; inside { } and [ ], text with a comma needs quotes"
+_WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
+_LEAVE_OUT = "write a line feed, or leave it out"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _resolve: Callable[..., str] = yaml.resolver.Resolver().resolve
 _STRING = "tag:yaml.org,2002:str"
@@ -108,7 +111,8 @@ class Document:
                 f"{self.file} is not a valid {_name_of(shape)}",
                 where=str(self.locate(faults[0]["loc"])),
                 found="\n    ".join(["", *lines]),
-                next_step="correct the fields above; `runner schema` prints what each one may hold",
+                next_step="correct the fields above; `runner schema NAME` prints what each one may hold: "
+                "order, craftspeople, reviews, open-items or seat",
             ) from None
 
     def _line(self, path: tuple[str | int, ...], message: str) -> str:
@@ -171,7 +175,13 @@ def _decode(data: bytes, name: str) -> str:
             expected=f"at most {MAX_BYTES} bytes",
             found=f"{len(data)} bytes",
         )
-    if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+    if wide := _wide_encoding(data):
+        refuse(
+            f"the file is {wide}",
+            0,
+            f"save it as UTF-8 without byte order mark, or: iconv -f {wide} -t UTF-8 {name} > new.yaml",
+        )
+    if data.startswith(b"\xef\xbb\xbf"):
         refuse("the file starts with a byte order mark", 0, "save it as UTF-8 without byte order mark")
     if control := _CONTROL.search(data):
         what = f"control byte 0x{control[0][0]:02x}: this is not text"
@@ -182,10 +192,24 @@ def _decode(data: bytes, name: str) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         refuse("bytes that are not UTF-8", error.start, "save it as UTF-8")
-    if (at := first_hidden(text)) is not None:
-        what = f"character U+{ord(text[at]):04X} ends or reorders a line where no reader sees it"
-        refuse(what, len(text[:at].encode()), "write a line feed, or leave it out")
+    if (at := first_unseen(text)) is not None:
+        refuse(_unseen(text[at]), len(text[:at].encode()), _LEAVE_OUT)
     return text
+
+
+def _wide_encoding(data: bytes) -> str:
+    """The Unicode encoding of two or four bytes a character that ``data`` is text in; empty for none."""
+    for name in _WIDE if b"\0" in data else ():
+        with suppress(UnicodeDecodeError):
+            text = data[: len(data) // 4 * 4].decode(name)
+            words = sum(one.isascii() and (one.isprintable() or one in "\t\r\n") for one in text)
+            if words > len(text) / 2:
+                return name[:6] if text.startswith("\ufeff") else name  # the mark says the order of bytes itself
+    return ""
+
+
+def _unseen(one: str) -> str:
+    return f"character U+{ord(one):04X} shows nothing, ends a line or reorders one where no reader sees it"
 
 
 def _reads_as_string(text: str) -> bool:
@@ -228,6 +252,8 @@ class _Builder:
         if event.tag is not None:
             self._refuse(f"explicit tag {event.tag}", event, "write the value plainly; the schema gives it its type")
         text: str = event.value
+        if (at := first_unseen(text)) is not None:  # an escape says in plain letters what the file must not hold
+            self._refuse(_unseen(text[at]), event, _LEAVE_OUT)
         is_key = bool(self._stack) and isinstance(self._stack[-1].content, dict) and self._stack[-1].pending is None
         if is_key:
             self._key(text, plain, event)

@@ -6,15 +6,31 @@
 // into shared memory, items ahead. Blocks hand on their partial sums, and the activations made of them, by stores into
 // each other's shared memory that barriers there count. No cluster waits for another; whoever ends last adds up.
 //
-//   turn j       inputs of item j    gate, up of item j       down of item j - 1   results of item j - 1
-//   16 warps     ░ x·suh, H, half    ████████████ push sums   ███████              ▒ H, svh
-//   one warp         ▒ activations of item j - 1, pushed ─────┘
+//   turn j           inputs of item j    gate, up of item j       down of item j - 1   results of item j - 1
+//   16 warps         ░ x·suh, H, half    ████████████ push sums   ███████              ▒ H, svh
+//   one that pushes      ▒ activations of item j - 1, pushed ─────┘
+//   one that fetches ▄▄▄▄▄ bytes and scales of the next items, wherever there is room
 //
 // What down waits for is made while gate and up of the next item are decoded: only a cluster's last item waits for it.
 #pragma once
 #include "cluster_plan.cuh"
 
 namespace carve {
+
+// Four values of each of four lanes, four lanes apart, transposed: value i of the j-th becomes value j of the i-th.
+__device__ __forceinline__ void transpose_over_groups(float (&value)[4]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int bit = 1; bit < 4; bit *= 2) {
+    const bool upper = lane / 4 & bit;
+#pragma unroll
+    for (int low = 0; low < 4; low++) {
+      if (low & bit) continue;
+      const float given = upper ? value[low] : value[low + bit], taken = __shfl_xor_sync(0xffffffffu, given, 4 * bit);
+      (upper ? value[low] : value[low + bit]) = taken;
+    }
+  }
+}
 
 // What every part of the kernel knows.
 template <int K, Codebook BOOK>
@@ -37,16 +53,15 @@ struct ClusterBlock {
   }
 
   __device__ __forceinline__ const uint16_t* scales(int item) const {
-    return reinterpret_cast<const uint16_t*>(memory + at.scales_at + item % scale_slots * at.scale_bytes);
+    return reinterpret_cast<const uint16_t*>(memory + at.scales_at + item % at.scale_slots * at.scale_bytes);
   }
 
-  // The block's share of an item's gate and up: inputs / 16 rows of tiles each. By one warp.
-  __device__ __forceinline__ void fetch_gate_up(int item) const {
+  // The block's share of an item's gate and up, inputs / 16 rows of tiles each: the first-th copy and every stride-th after.
+  __device__ __forceinline__ void fetch_gate_up(int item, int first, int stride) const {
     const int slot = item % at.gate_up_slots, rows = at.inputs / 16, half = rows / 2;
     const uint32_t bytes = at.gate_row - 32, to = base + at.gate_up_at + slot * at.gate_up_bytes;
-    if (lane < 2) barrier_expect(barrier(shared.gate_up[slot][lane]), rows * bytes);
-    __syncwarp();
-    for (int number = lane; number < 2 * rows; number += 32) {
+    if (first < 2) barrier_expect(barrier(shared.gate_up[slot][first]), rows * bytes);
+    for (int number = first; number < 2 * rows; number += stride) {
       const int part = number / rows, matrix = number / half % 2, row = part * half + number % half;
       const uint16_t* trellis = entry_of(matrix ? problem.matrices[1].trellis : problem.matrices[0].trellis, shared.items[item].expert);
       const uint8_t* from = reinterpret_cast<const uint8_t*>(trellis) + uint64_t(rank * rows + row) * bytes;
@@ -54,40 +69,58 @@ struct ClusterBlock {
     }
   }
 
-  // The block's columns of an item's down.
+  // The block's columns of an item's down; by one warp.
   __device__ __forceinline__ void fetch_down(int item) const {
     const int slot = item % at.down_slots, rows = problem.intermediate / 16;
     const uint32_t bytes = at.down_row - 32, done = barrier(shared.down[slot]), to = base + at.down_at + slot * at.down_bytes;
     if (lane == 0) barrier_expect(done, rows * bytes);
-    __syncwarp();
     const uint8_t* trellis = reinterpret_cast<const uint8_t*>(entry_of(problem.matrices[2].trellis, shared.items[item].expert));
     for (int row = lane; row < rows; row += 32)
       copy_bulk(to + row * at.down_row, trellis + (uint64_t(row) * cluster_size + rank) * bytes, bytes, done);
   }
 
   // The scales of an item: suh of gate and up for the block's inputs, svh of gate and up, suh of down, svh of down for its
-  // columns. By the decoders, four halves at a time; commits one group.
+  // columns. By one warp, four halves at a time.
   __device__ __forceinline__ void fetch_scales(int item) const {
-    if (item < shared.count) {
-      const int expert = shared.items[item].expert, inputs = at.inputs / 4, inner = problem.intermediate / 4;
-      const int total = 2 * inputs + 3 * inner + at.columns / 4;
-      const uint32_t to = base + at.scales_at + item % scale_slots * at.scale_bytes;
-      for (int number = threadIdx.x; number < total; number += decoding_threads) {
-        int piece = number;
-        Table table = problem.matrices[0].suh;
-        int first = rank * inputs;
-        if (piece >= inputs) piece -= inputs, table = problem.matrices[1].suh;
-        if (number >= 2 * inputs) {
-          first = 0, piece = number - 2 * inputs, table = problem.matrices[0].svh;
-          if (piece >= inner) piece -= inner, table = problem.matrices[1].svh;
-          if (number >= 2 * inputs + 2 * inner) piece = number - 2 * inputs - 2 * inner, table = problem.matrices[2].suh;
-          if (number >= 2 * inputs + 3 * inner)
-            piece = number - 2 * inputs - 3 * inner, table = problem.matrices[2].svh, first = rank * (at.columns / 4);
-        }
-        copy_8(to + number * 8, entry_of(table, expert) + (first + piece) * 4);
+    const int expert = shared.items[item].expert, inputs = at.inputs / 4, inner = problem.intermediate / 4;
+    const int total = 2 * inputs + 3 * inner + at.columns / 4;
+    const uint32_t to = base + at.scales_at + item % at.scale_slots * at.scale_bytes;
+    for (int number = lane; number < total; number += 32) {
+      int piece = number;
+      Table table = problem.matrices[0].suh;
+      int first = rank * inputs;
+      if (piece >= inputs) piece -= inputs, table = problem.matrices[1].suh;
+      if (number >= 2 * inputs) {
+        first = 0, piece = number - 2 * inputs, table = problem.matrices[0].svh;
+        if (piece >= inner) piece -= inner, table = problem.matrices[1].svh;
+        if (number >= 2 * inputs + 2 * inner) piece = number - 2 * inputs - 2 * inner, table = problem.matrices[2].suh;
+        if (number >= 2 * inputs + 3 * inner)
+          piece = number - 2 * inputs - 3 * inner, table = problem.matrices[2].svh, first = rank * (at.columns / 4);
       }
+      copy_8(to + number * 8, entry_of(table, expert) + (first + piece) * 4);
     }
     copy_commit();
+    copy_wait<0>();
+    __syncwarp();
+    if (lane == 0) barrier_expect(barrier(shared.scales[item % at.scale_slots]), 0);
+  }
+
+  // Everything that the items need, as early as there is room; by one warp. Bytes of the first gate and up were asked for
+  // before. A slot of scales is free when one of gate and up is: it has two more.
+  __device__ __forceinline__ void fetch_all() const {
+    for (int item = 0; item <= shared.count; item++) {
+      if (item < shared.count) {
+        const int slot = item % at.gate_up_slots, use = item / at.gate_up_slots;
+        if (use > 0) barrier_wait(barrier(shared.gate_up_read[slot]), (use - 1) & 1);
+        if (item > 0) fetch_gate_up(item, lane, 32);
+        fetch_scales(item);
+      }
+      if (item > 0) {
+        const int slot = (item - 1) % at.down_slots, use = (item - 1) / at.down_slots;
+        if (use > 0) barrier_wait(barrier(shared.down_read[slot]), (use - 1) & 1);
+        fetch_down(item - 1);
+      }
+    }
   }
 
   // x · suh, rotated, as B fragments [block of 128 inputs, gate | up, row].
@@ -124,40 +157,43 @@ struct ClusterBlock {
           Quad<K, 2, 1, BOOK, paired>::run(sums, words, operand);
         }
       }
-      const int slice = column / 8, place = matrix * 128 + column % 8 * 16 + group;
+      // Of a row, lane group g has column g of each eight of the 32; then lane group 4 q + i has columns 4 q .. 4 q + 3 of
+      // the i-th eight, so that an owner gets four sums a store.
+      const int slice = column / 8, place = matrix * 128 + column % 8 * 16 + group % 4 * 8 + group / 4 * 4;
 #pragma unroll
       for (int odd = 0; odd < 2; odd++) {
+        float four[4] = {sums[0][0][odd], sums[0][0][2 + odd], sums[1][0][odd], sums[1][0][2 + odd]};
+        transpose_over_groups(four);
         const int row = 2 * t + odd, task = row * slices + slice;
         if (row >= count) continue;
         const uint32_t owner = task % cluster_size, done = address_at(barrier(shared.partial[item & 1]), owner);
         const uint32_t local = base + at.partial_at + (item & 1) * at.partial_bytes + (task / cluster_size * cluster_size + rank) * 1024;
-        const uint32_t to = address_at(local, owner) + place * 4;
-#pragma unroll
-        for (int tile = 0; tile < 2; tile++) {
-          store_remote(to + tile * 64, sums[tile][0][odd], done);
-          store_remote(to + tile * 64 + 32, sums[tile][0][2 + odd], done);
-        }
+        store_remote_4(address_at(local, owner) + place * 4, four, done);
       }
     }
   }
 
-  // What comes to this block for an item: partial sums of the rows and slices that it owns, and all activations.
+  // What comes to this block for an item: partial sums of the rows and slices that it owns, and all activations. Where it
+  // owns none, nothing is announced: its partial sums have a phase for each item that needs them, and no other.
   __device__ __forceinline__ void expect(int item) const {
     const int tasks = __popc(shared.items[item].rows) * slices;
     const int mine = tasks > rank ? (tasks - rank + cluster_size - 1) / cluster_size : 0;
-    barrier_expect(barrier(shared.partial[item & 1]), mine * cluster_size * 1024);
+    if (mine) barrier_expect(barrier(shared.partial[item & 1]), mine * cluster_size * 1024);
     barrier_expect(barrier(shared.activation[item & 1]), tasks * 512);
   }
 
-  // The activations that this block owns into every block's fragments [slice, row]; by one warp.
-  __device__ __forceinline__ void activate(int item) const {
+  // The activations that this block owns into every block's fragments [slice, row]; by one warp. Bit s of phases: parity of
+  // the next partial sums in slot s.
+  __device__ __forceinline__ void activate(int item, uint32_t& phases) const {
     const int count = __popc(shared.items[item].rows), tasks = count * slices;
+    if (rank >= tasks) return;
+    barrier_wait(barrier(shared.partial[item & 1]), phases >> (item & 1) & 1);
+    phases ^= 1u << (item & 1);
+    barrier_wait(barrier(shared.scales[item % at.scale_slots]), item / at.scale_slots & 1);
     for (int number = 0; number * cluster_size + rank < tasks; number++) {
       const int task = number * cluster_size + rank, row = task / slices, slice = task % slices;
       const float4* from = reinterpret_cast<const float4*>(memory + at.partial_at + (item & 1) * at.partial_bytes) + number * cluster_size * 64 + lane;
       const uint16_t* scale = scales(item) + 2 * at.inputs + slice * 128 + lane * 4;
-      barrier_wait(barrier(shared.scaled[item % scale_slots]), item / scale_slots & 1);
-      barrier_wait(barrier(shared.partial[item & 1]), item >> 1 & 1);
       float gate[4] = {}, up[4] = {};
 #pragma unroll
       for (int source = 0; source < cluster_size; source++) {
@@ -264,7 +300,7 @@ __global__ void __launch_bounds__(cluster_threads, 1) routed_experts_clustered(c
   const int thread = threadIdx.x;
   MARK(0);
   const bool never = preload_tables<cluster_threads>(problem);
-  if (thread < 3 * most_slots + 4 + scale_slots) barrier_init(block.barrier(shared.gate_up[0][0]) + thread * 8);
+  if (thread < cluster_barriers) barrier_init(block.barrier(shared.gate_up[0][0]) + thread * 8);
   barrier_init_done();
   wait_for_launches_before();
   const int id = thread < problem.rows * problem.topk ? problem.ids[thread] : never ? 0 : -1;
@@ -279,32 +315,27 @@ __global__ void __launch_bounds__(cluster_threads, 1) routed_experts_clustered(c
   MARK(1);
   const bool decodes = block.warp < decoders;
   if (count > 0) {
-    if (block.warp == 0)
-      for (int item = 0; item < min(count, block.at.gate_up_slots); item++) block.fetch_gate_up(item);
-    if (block.warp == 1)
-      for (int item = 0; item < min(count, block.at.down_slots); item++) block.fetch_down(item);
-    if (decodes) {
-      block.fetch_scales(0);
-      block.fetch_scales(1);
-    }
+    // One copy a warp at a time: a warp's copies start one after the other.
+    if (decodes && block.lane == 0) block.fetch_gate_up(0, block.warp, decoders);
+    __syncwarp();
     cluster_arrive();
   }
-  for (int slot = thread; slot < problem.rows * problem.topk; slot += cluster_threads) {
-    int first = slot / problem.topk * problem.topk;
-    while (shared.ids[first] != shared.ids[slot]) first++;
-    shared.first_slot[slot] = first % problem.topk;
-  }
-  copy_wait<1>();
-  __syncthreads();
-  if (thread == 0) barrier_expect(block.barrier(shared.scaled[0]), 0);
-  MARK(2);
-  if (count > 0 && !decodes) {
-    cluster_wait();
-    for (int item = 0; item < count; item++) block.activate(item);
+  if (count > 0 && block.warp == fetching_warp) block.fetch_all();
+  if (block.warp == activating_warp) {
+    for (int slot = block.lane; slot < problem.rows * problem.topk; slot += 32) {
+      int first = slot / problem.topk * problem.topk;
+      while (shared.ids[first] != shared.ids[slot]) first++;
+      shared.first_slot[slot] = first % problem.topk;
+    }
+    if (count > 0) cluster_wait();
+    uint32_t phases = 0;
+    for (int item = 0; item < count; item++) block.activate(item, phases);
   }
   for (int item = 0; item <= count && count > 0 && decodes; item++) {
     if (item < count) {
       if (thread == 0) block.expect(item);
+      barrier_wait(block.barrier(shared.scales[item % block.at.scale_slots]), item / block.at.scale_slots & 1);
+      MARK(2);
       block.transform(item);
     }
     sync_some<1, decoding_threads>();
@@ -314,15 +345,10 @@ __global__ void __launch_bounds__(cluster_threads, 1) routed_experts_clustered(c
     MARK(4);
     if (item > 0) block.down(item - 1);
     MARK(8);
-    copy_wait<0>();
     sync_some<1, decoding_threads>();
-    if (thread == 0 && item + 1 < count) barrier_expect(block.barrier(shared.scaled[(item + 1) % scale_slots]), 0);
-    if (block.warp == 0 && item + block.at.gate_up_slots < count) block.fetch_gate_up(item + block.at.gate_up_slots);
-    if (item > 0) {
-      if (block.warp == 1 && item - 1 + block.at.down_slots < count) block.fetch_down(item - 1 + block.at.down_slots);
-      block.finish(item - 1);
-    }
-    block.fetch_scales(item + 2);
+    if (thread == 0 && item < count) barrier_expect(block.barrier(shared.gate_up_read[item % block.at.gate_up_slots]), 0);
+    if (thread == 0 && item > 0) barrier_expect(block.barrier(shared.down_read[(item - 1) % block.at.down_slots]), 0);
+    if (item > 0) block.finish(item - 1);
   }
   let_next_launch_start();
   if (count == 0 && blockIdx.x >= cluster_size) return;

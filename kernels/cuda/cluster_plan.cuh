@@ -9,9 +9,10 @@
 namespace carve {
 
 constexpr int cluster_size = CARVE_CLUSTER;
-constexpr int decoders = 16, decoding_threads = decoders * 32;  // warps that decode; one more makes activations
-constexpr int cluster_warps = decoders + 1, cluster_threads = cluster_warps * 32;
-constexpr int item_rows = 8, scale_slots = 4, most_slots = 4;
+constexpr int decoders = 16, decoding_threads = decoders * 32;  // warps that decode; one more makes activations, one fetches
+constexpr int activating_warp = decoders, fetching_warp = decoders + 1;
+constexpr int cluster_warps = decoders + 2, cluster_threads = cluster_warps * 32;
+constexpr int item_rows = 8, most_slots = 4, most_scale_slots = most_slots + 2;
 
 struct Item {
   uint32_t rows;  // bit r: row r, eight bits at most
@@ -21,14 +22,17 @@ struct Item {
 struct ClusterShared {
   alignas(8) uint64_t gate_up[most_slots][2];  // barriers: bytes of the trellis, of the first and second half of the inputs
   uint64_t down[most_slots];
+  uint64_t scales[most_scale_slots];          // no bytes: the scales of an item are there
+  uint64_t gate_up_read[most_slots], down_read[most_slots];  // no bytes: a slot is free again
   uint64_t partial[2], activation[2];  // bytes from other blocks, of even and odd items
-  uint64_t scaled[scale_slots];        // no bytes: the scales of an item are there
   Item items[max_ranks];               // of this cluster
   int16_t ids[max_ranks];              // of every slot; -1: not on this rank
   uint8_t first_slot[max_ranks];       // of the row with the same id
   uint32_t warp_total[cluster_warps];
   int count, participants, last;
 };
+
+constexpr int cluster_barriers = offsetof(ClusterShared, items) / sizeof(uint64_t);
 
 struct PlanWork {  // lies where the input fragments will
   uint32_t first[CARVE_CUDA_MAX_EXPERTS];  // slot that names the expert first
@@ -39,7 +43,7 @@ struct PlanWork {  // lies where the input fragments will
 struct ClusterLayout {
   int inputs, columns;         // of a block: of gate and up, of down
   int gate_row, down_row;      // a row of tiles; 32 bytes more keep the four tiles of a quad on different banks
-  int gate_up_slots, down_slots;
+  int gate_up_slots, down_slots, scale_slots;
   int gate_up_bytes, down_bytes, scale_bytes, partial_bytes, activation_bytes;  // of a slot
   int gate_up_at, down_at, scales_at, x_at, fragments_at, activations_at, partial_at, sums_at, sums_stride, total;
 };
@@ -57,18 +61,19 @@ __host__ inline ClusterLayout cluster_layout(int bits, int rows, int hidden, int
   at.activation_bytes = align_up(most * slices * fragment_bytes);
   at.sums_stride = at.columns + 4;
   const int fragments = most * 2 * (at.inputs / 128) * fragment_bytes, work = sizeof(PlanWork);
-  at.scales_at = align_up(sizeof(ClusterShared));
-  at.x_at = at.scales_at + scale_slots * at.scale_bytes;
+  at.x_at = align_up(sizeof(ClusterShared));
   at.fragments_at = at.x_at + align_up(rows * at.inputs * 2);
   at.activations_at = at.fragments_at + align_up(fragments > work ? fragments : work);
   at.partial_at = at.activations_at + 2 * at.activation_bytes;
   at.sums_at = at.partial_at + 2 * at.partial_bytes;
-  at.gate_up_at = at.sums_at + align_up(most * at.sums_stride * 4);
+  at.scales_at = at.sums_at + align_up(most * at.sums_stride * 4);
   constexpr struct {
     int gate_up, down;
   } wanted[] = {{3, 2}, {2, 2}, {2, 1}, {1, 1}};
   for (const auto& slots : wanted) {
     at.gate_up_slots = slots.gate_up, at.down_slots = slots.down;
+    at.scale_slots = slots.gate_up + 2;  // read until the turn after the item's own has ended
+    at.gate_up_at = at.scales_at + at.scale_slots * at.scale_bytes;
     at.down_at = at.gate_up_at + slots.gate_up * at.gate_up_bytes;
     at.total = at.down_at + slots.down * at.down_bytes;
     if (at.total <= available) return at;

@@ -153,9 +153,10 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
 }
 
 // Stores into another block's shared memory, counted by a barrier there; both addresses by address_at.
-__device__ __forceinline__ void store_remote(uint32_t to, float value, uint32_t barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(__float_as_uint(value)),
-               "r"(barrier)
+__device__ __forceinline__ void store_remote_4(uint32_t to, const float (&value)[4], uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+               "r"(__float_as_uint(value[0])), "r"(__float_as_uint(value[1])), "r"(__float_as_uint(value[2])),
+               "r"(__float_as_uint(value[3])), "r"(barrier)
                : "memory");
 }
 

@@ -14,6 +14,7 @@ from jinja2 import StrictUndefined, Template
 from jinja2.sandbox import SandboxedEnvironment
 from pydantic import JsonValue, ValidationError
 
+from runner.brief.reading import reading
 from runner.errors import InputError
 from runner.gates.registry import gate
 from runner.model.order import GateRequest, OrderFile, RunnableOrder, SurveyOrder, WorkOrder, files_of, load_order
@@ -53,6 +54,7 @@ def render(file: OrderFile, manifest: SeatManifest | None, language: str) -> str
         primary=getattr(order, "primary", None),
         questions=getattr(order, "questions", ()),
         recipe=_recipe(order),
+        reading=reading(order),
         contract_lines=_contract_lines(order.contract) if order.contract else (),
         gates=[_gate(order, manifest, request) for request in order.gates if request.planned is None],
         planned=[_planned(request) for request in order.gates if request.planned is not None],

@@ -67,7 +67,8 @@ def schema(
     record: Annotated[
         str,
         typer.Argument(
-            metavar="RECORD", help="order, seat, plan, record, evidence, or a signed one: report, intent, adoption ..."
+            metavar="RECORD",
+            help="order, craftspeople, reviews, open-items, seat, plan, record, evidence, or a signed one: report ...",
         ),
     ] = "order",
     as_json: AsJson = False,

@@ -87,6 +87,7 @@ def _drawn(seen: Picture) -> RenderableType:
     left = f", about {seen.seconds_left} s left" if seen.seconds_left else ""
     disturbed = f", {seen.disturbed} blocks disturbed" if seen.disturbed else ""
     lines = [
+        *([Text(seen.idle)] if seen.idle else []),
         Text(seen.what, style="bold"),
         Text(f"{seen.step}: {seen.now or 'between two things'}, last word {age(seen)} s ago"),
         Text(f"{seen.done} of {seen.windows} windows{left}{disturbed}"),

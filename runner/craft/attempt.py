@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -10,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.clock import now
-from runner.craft import guard, sandbox
-from runner.craft.bench import REVIEWS, Bench, benches, crafts
+from runner.craft import guard, repository, sandbox
+from runner.craft.bench import REVIEWS, SEALED, Bench, benches, crafts
 from runner.craft.globs import permitted
 from runner.craft.guard import Watched
 from runner.craft.sandbox import Walls
 from runner.craft.session import Setting, finding, hold
 from runner.craft.store import REGULAR, Change, Store, digests, tree_digest
-from runner.digest import sha256_bytes, sha256_file
+from runner.digest import canonical_json, sha256_bytes, sha256_file
 from runner.errors import StateError
 from runner.files import write_whole
 from runner.model.attempt import Attempt, Finding, Session
@@ -27,6 +28,8 @@ from runner.steps.journal import Journal
 from runner.visible import shortened
 
 BRIEF, CLONE, TRANSCRIPT, JOURNAL = "BRIEF.md", "clone", "transcript.log", "journal.jsonl"
+GIVEN = "given.json"
+"""How the clone's own git stood when it was made."""
 FREE_BYTES = 500 << 20
 """Left on the disk before an attempt may begin."""
 SHOWN, NAME = 20, 120
@@ -75,6 +78,7 @@ class Task:
             network=self.entry.limits.network == "open",
             devices=devices() if self.accelerators else (),
             readable=tuple(Path(path).expanduser() for path in self.entry.readable),
+            trap=self.bench.folder / SEALED,
         )
 
 
@@ -120,6 +124,7 @@ def handed_in(task: Task, store: Store) -> Attempt:
         heartbeats=0,
         transcript=sha256_file(transcript),
         transcript_bytes=0,
+        unseen=("everything a person did: nobody watched",),
     )
     return _look(task, store, session, [])
 
@@ -141,6 +146,7 @@ def prepare(task: Task, store: Store) -> None:
         )
     task.bench.trap()
     store.clone(task.start, walls.clone)
+    write_whole(task.folder / GIVEN, canonical_json(repository.read(walls.clone)))
     for name in ("brief.md", f"home/{BRIEF}"):
         write_whole(task.folder / name, task.brief.encode())
     for name in task.entry.home:
@@ -160,6 +166,8 @@ def _look(task: Task, store: Store, session: Session, found: list[Finding]) -> A
         commit, changes = _frozen(task, store)
         found += _of_changes(task, store, changes, commit)
         found += _of_trap(task, store, changes, commit)
+        given = json.loads((task.folder / GIVEN).read_bytes())
+        found += repository.compare(task.walls.clone, given, store)
     except StateError as error:
         found.append(finding("not-a-file", f"the clone cannot be read: {error.what}: {error.found}"))
     refused = {one.kind for one in found} & {"outside-allowed", "not-a-file"}
@@ -228,6 +236,7 @@ def _setting(task: Task, argv: tuple[str, ...], transcript: Path, limits: Limits
         "HOME": str(home),
         "TMPDIR": str(sandbox.TEMPORARY if inside else walls.temporary),
         "LANG": "C.UTF-8",
+        "PYTHONPYCACHEPREFIX": str((sandbox.TEMPORARY if inside else walls.temporary) / "pycache"),
         "PYTHONPATH": os.pathsep.join((str(clone), str(clone / "kernels"))),
         **{f"CARVE_{name}": str(home / name.lower()) for name in ("STATE", "CONFIG", "CACHE")},
     }

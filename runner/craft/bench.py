@@ -32,6 +32,7 @@ from runner.paths import state_home
 
 CRAFT = "craft"
 REVIEWS = "reviews"
+SEALED = "sealed"
 CANDIDATE = "candidate.json"
 PASSED_OVER = "passed-over.json"
 
@@ -132,7 +133,7 @@ class Bench:
 
     def trap(self) -> str:
         """A seed that nobody seals with, kept where a snooper would look."""
-        path = self.folder / "sealed" / "seed"
+        path = self.folder / SEALED / "seed"
         if not path.is_file():
             write_whole(path, secrets.token_hex(32).encode(), mode=0o600)
         return path.read_text()

@@ -19,14 +19,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+from runner.craft.calls import Calls
 from serve.adapters.watchdog import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Watchdog, prctl
 
+PR_SET_DUMPABLE = 4
 SETTLE_SECONDS = 0.5
 """What a command started and did not wait for may end by itself for so long."""
 
 
 class Keeper(Watchdog):
-    """One command with limits, its standard input from a file."""
+    """One command with limits, its standard input from a file, its calls noted."""
+
+    def __init__(self, configuration: dict[str, Any]) -> None:
+        super().__init__(configuration)
+        processes = [pid for pid in (os.getpid(), configuration["runner"]) if pid]
+        inside = [f"/proc/{pid}/{name}" for pid in processes for name in ("environ", "maps", "mem")]
+        self.calls = Calls(configuration["own"], [*configuration["sealed"], *inside], configuration["kept"])
 
     def start(self) -> None:
         """Start the command in a session of its own; it dies with this process."""
@@ -37,16 +45,19 @@ class Keeper(Watchdog):
                 cwd=self.configuration["folder"],
                 stdin=given,
                 start_new_session=True,
-                preexec_fn=self._limits,  # noqa: PLW1509 (single-threaded)
+                close_fds=False,  # none of ours is inherited, and closing would open under the filter
+                preexec_fn=self._begin,  # noqa: PLW1509 (single-threaded until it has started)
             )
         self.pid = child.pid
         child.returncode = 0  # Popen must never wait for it: reap() does
+        self.calls.follow()
 
-    def _limits(self) -> None:
+    def _begin(self) -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         largest = int(self.configuration["file_bytes"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+        self.calls.begin()
 
     def left(self) -> list[str]:
         """Command lines of processes that still run although the command has ended."""
@@ -70,6 +81,7 @@ def main() -> int:
     configuration: dict[str, Any] = json.loads(sys.argv[1])
     report = int(configuration["report"])
     os.set_inheritable(report, False)
+    prctl(PR_SET_DUMPABLE, 0)  # the command may not look into the process that reports on it
     keeper = Keeper(configuration)
     answer: dict[str, Any]
     try:
@@ -78,7 +90,7 @@ def main() -> int:
         ended = keeper.exit_code
         left = keeper.left() if ended is not None else []
         keeper.end(grace)
-        answer = {"exit_code": ended, "left": left}
+        answer = {"exit_code": ended, "left": left, **keeper.calls.report()}
     except OSError as error:
         answer = {"error": str(error)}
     os.write(report, json.dumps(answer).encode() + b"\n")

@@ -26,6 +26,7 @@ def next_version(text: str, file: ReviewFile, table: Sequence[Question], where: 
             where=where,
             expected=f"{order.id} version {order.version}",
             found=f"{file.order} version {file.version}",
+            next_step="the reviews stay those of their version: `runner review-order` asks about the present one",
         )
     if undecided := [question.name for question in table if question.answer is None]:
         raise InputError(

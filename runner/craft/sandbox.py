@@ -36,6 +36,8 @@ class Walls:
     devices: tuple[Path, ...] = ()
     """Accelerators that the order lets the craftsperson use."""
     readable: tuple[Path, ...] = ()
+    trap: Path | None = None
+    """A folder with a seed that nobody seals with, shown where a snooper would look."""
 
 
 def version() -> str:
@@ -58,6 +60,7 @@ def command(argv: Sequence[str], walls: Walls) -> list[str]:
         *("--bind", str(walls.clone), str(walls.checkout)),
         *_read_only(python_folders()),
         *_read_only(walls.readable),
+        *_read_only([walls.trap] if walls.trap else []),
         *("--ro-bind", str(source_root() / "runner"), str(KEEPER / "runner")),
         *("--ro-bind", str(source_root() / "serve"), str(KEEPER / "serve")),
         *("--chdir", str(walls.checkout), "--", *argv),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -21,13 +22,21 @@ from runner.digest import sha256_file
 from runner.errors import SeatError
 from runner.model.attempt import Finding, FindingKind, Session
 from runner.model.craftsperson import Limits
-from runner.paths import source_root
+from runner.paths import config_home, source_root, state_home
+from runner.sandbox import python_folders
 from runner.steps.journal import Journal
+from serve.adapters.watchdog import SHARED_MEMORY, descendants
 
 STOP_SECONDS = 10.0
-WATCH_SECONDS = 0.25
+WATCH_SECONDS = 0.05
+LOOKING_SHARE = 10
+"""A look at the disk takes at most one part in so many of the time."""
+RESERVED_BYTES = 100 << 20
+"""What has to stay free: files that were removed and are still open fill a disk, too."""
 HEARTBEAT_SECONDS = 5.0
 WORDS_BYTES = 500
+SHOWN = 12
+"""Paths that a finding names."""
 ENTRY_BYTES = 4096
 """What an empty file or folder counts on the disk."""
 
@@ -55,8 +64,15 @@ class _Watch:
     started: float = field(default_factory=time.monotonic)
     output: int = 0
     beats: int = 0
+    keeper: int = 0
+    """Process id, once it runs."""
     broken: Finding | None = None
     _beaten: float = 0.0
+    _given: int = 0
+    """Bytes that were there before it began."""
+
+    def __post_init__(self) -> None:
+        self._given = self._taken()
 
     def look(self) -> None:
         """Compare with the limits; write a heartbeat where one is due."""
@@ -64,18 +80,25 @@ class _Watch:
         for kind, used, limit, unit in (
             ("time-limit", seconds, limits.wall_seconds, "seconds"),
             ("output-limit", self.output, limits.output_bytes, "bytes printed"),
-            ("disk-limit", disk, limits.disk_bytes, "bytes on the disk"),
+            ("disk-limit", disk, limits.disk_bytes, "bytes added on the disk"),
         ):
             if used > limit and self.broken is None:
                 self.broken = finding(kind, f"stopped at {used:.0f} {unit}; the limit is {limit}")  # type: ignore[arg-type]
+        free = shutil.disk_usage(self.setting.walls.clone.parent).free
+        if free < RESERVED_BYTES and self.broken is None:
+            self.broken = finding("disk-limit", f"stopped with {free} bytes left free on the disk")
         if seconds - self._beaten >= HEARTBEAT_SECONDS or not self.beats:
             self.setting.journal.write("heartbeat", seconds=round(seconds), output_bytes=self.output, disk_bytes=disk)
             self._beaten, self.beats = seconds, self.beats + 1
 
     def disk(self) -> int:
-        """Bytes in the clone, the home and the temporary folder."""
+        """Bytes that came into the clone, the home and the temporary folder since it began."""
+        return max(self._taken() - self._given, 0)
+
+    def _taken(self) -> int:
         walls = self.setting.walls
-        return sum(size for folder in (walls.clone, walls.home, walls.temporary) for size in sizes(folder))
+        folders = (walls.clone, walls.home, walls.temporary)
+        return sum(size for folder in folders for size in sizes(folder)) + without_name(self.keeper, walls.home)
 
 
 def sizes(folder: Path) -> Iterator[int]:
@@ -90,6 +113,20 @@ def sizes(folder: Path) -> Iterator[int]:
                     yield max(entry.stat(follow_symlinks=False).st_blocks * 512, ENTRY_BYTES)
         except OSError:
             continue
+
+
+def without_name(keeper: int, folder: Path) -> int:
+    """Bytes of files on the disk of ``folder`` that the processes below ``keeper`` hold open and have removed."""
+    found: dict[int, int] = {}
+    with suppress(OSError):
+        disk = folder.stat().st_dev
+        for pid in descendants(keeper) if keeper else ():
+            with suppress(OSError):  # it has ended
+                for link in Path(f"/proc/{pid}/fd").iterdir():
+                    about = link.stat()
+                    if about.st_nlink == 0 and about.st_dev == disk:
+                        found[about.st_ino] = about.st_blocks * 512
+    return sum(found.values())
 
 
 def finding(kind: FindingKind, detail: str) -> Finding:
@@ -115,6 +152,7 @@ def hold(setting: Setting) -> tuple[Session, tuple[Finding, ...]]:
             env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": _keeper_path(setting)},
         )
         os.close(send)
+        watch.keeper = process.pid
         try:
             _follow(process, transcript, watch)
         finally:
@@ -133,6 +171,7 @@ def hold(setting: Setting) -> tuple[Session, tuple[Finding, ...]]:
         heartbeats=watch.beats,
         transcript=sha256_file(setting.transcript),
         transcript_bytes=setting.transcript.stat().st_size,
+        unseen=tuple(_unseen(setting, report)),
     )
     return session, tuple(_faults(session, watch, report))
 
@@ -150,9 +189,20 @@ def _command(setting: Setting, report: int) -> list[str]:
         "grace": 1.0,
         "temporary_root": str(sandbox.TEMPORARY if setting.sandboxed else setting.walls.temporary),
         "home": str(sandbox.HOME if setting.sandboxed else setting.walls.home),
+        "own": [str(path.resolve()) for path in _own(setting)],
+        "sealed": [str(path.resolve()) for path in (state_home(), config_home())],
+        "kept": [str(path) for path in python_folders()],
     }
     keeper = [sys.executable, "-S", "-P", "-m", "runner.craft.keeper", json.dumps(configuration)]
     return sandbox.command(keeper, setting.walls) if setting.sandboxed else keeper
+
+
+def _own(setting: Setting) -> tuple[Path, ...]:
+    """Where the session may write, as it sees these folders."""
+    walls = setting.walls
+    if setting.sandboxed:
+        return (walls.checkout, sandbox.HOME, sandbox.TEMPORARY, SHARED_MEMORY)  # which ends with the sandbox
+    return (walls.clone, walls.home, walls.temporary)
 
 
 def _keeper_path(setting: Setting) -> str:
@@ -162,19 +212,21 @@ def _keeper_path(setting: Setting) -> str:
 def _follow(process: subprocess.Popen[bytes], transcript: BinaryIO, watch: _Watch) -> None:
     """Keep what is printed until its end. At the first limit that breaks the keeper is told to stop."""
     assert process.stdin is not None and process.stdout is not None
-    looked, stopped = 0.0, 0.0
+    due, stopped = 0.0, 0.0
     while not stopped or time.monotonic() - stopped < STOP_SECONDS:
         ready, _, _ = select.select([process.stdout], [], [], WATCH_SECONDS)
         if ready:
             data = os.read(process.stdout.fileno(), 1 << 16)
             if not data:
+                watch.look()  # it may have ended by itself beyond a limit
                 return
             room = watch.setting.limits.output_bytes - watch.output
             transcript.write(data[: max(room, 0)])
             watch.output += len(data)
-        if watch.output > watch.setting.limits.output_bytes or time.monotonic() - looked >= WATCH_SECONDS:
+        began = time.monotonic()
+        if watch.output > watch.setting.limits.output_bytes or began >= due:
             watch.look()
-            looked = time.monotonic()
+            due = time.monotonic() + max(WATCH_SECONDS, LOOKING_SHARE * (time.monotonic() - began))
         if watch.broken and not stopped:
             stopped = time.monotonic()
             with suppress(OSError):
@@ -203,9 +255,26 @@ def _faults(session: Session, watch: _Watch, report: Mapping[str, Any]) -> Itera
     elif session.exit_code:
         words = _last_words(watch.setting.transcript)
         yield finding("failed", f"the command ended with exit code {session.exit_code}; its last words: {words}")
+    if wrote := report.get("wrote"):
+        yield finding("outside-clone", f"wrote, or tried to, outside its clone: {_listed(wrote)}")
+    if opened := report.get("opened"):
+        yield finding("sealed-read", f"opened, or tried to, what only the runner may open: {_listed(opened)}")
     left: Sequence[str] = report.get("left", ())
     if left:
         yield finding("left-processes", f"still running after the command ended: {'; '.join(left)}")
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
+    return ", ".join(paths[:SHOWN]) + more
+
+
+def _unseen(setting: Setting, report: Mapping[str, Any]) -> Iterator[str]:
+    """What a deed could hide in, for the report."""
+    if reason := report.get("unseen", "the process that watches it was ended"):
+        yield f"what it opened and wrote: {reason}"
+    if not setting.sandboxed:
+        yield "what services of the machine did for it (timers, containers, other logins): there was no sandbox"
 
 
 def _last_words(transcript: Path) -> str:

@@ -31,6 +31,8 @@ _PAIRED: dict[Pairing, str] = {"block": "", "boot": " between boots"}
 TEXT_SHARE = 0.9
 """Fewer texts alike and the candidate is not doing the incumbent's work while it is timed. Right kernels part at near
 ties alone: 101 of 101 texts were alike in six runs of the small seat."""
+POOL_AGREEMENT = 0.01
+"""How far the KV pools of two boots may differ: a profile of free memory is not the same to the block."""
 DISTURBED_SHARE = 0.25
 """More disturbed blocks than this and nothing was measured."""
 
@@ -71,6 +73,8 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
     if disturbed > DISTURBED_SHARE:
         return invalid(f"{disturbed:.0%} of the blocks were disturbed, at most {DISTURBED_SHARE:.0%}")
     pairs, faults = pairs_of(blocks, wanted.metric, wanted.pairing)
+    if wanted.pairing == "boot":
+        faults += _other_pools(blocks, given)
     if wanted.texts == "equal":
         faults += other_texts(blocks)
     if faults or not pairs:
@@ -161,6 +165,16 @@ def _disturbed_share(given: GateInput) -> float:
     drawn = {window.id for window in given.windows if window.arm == "drawn"}
     blocks = [sample for sample in given.samples if sample.window in drawn]
     return sum(bool(sample.disturbed) for sample in blocks) / len(blocks) if blocks else 0.0
+
+
+def _other_pools(blocks: list[Block], given: GateInput) -> list[str]:
+    """Arms that do not share a boot must have had the same room: a kernel that starves the KV pool works on less."""
+    sizes = {boot.id: boot.kv_tokens for boot in given.boots}
+    pools = {block.reading.sample.boot: sizes[block.reading.sample.boot] for block in blocks}
+    if not pools or min(pools.values()) >= (1 - POOL_AGREEMENT) * max(pools.values()):
+        return []
+    small, large = min(pools, key=pools.__getitem__), max(pools, key=pools.__getitem__)
+    return [f"KV pools of other sizes: {small} has {pools[small]} tokens, {large} has {pools[large]}"]
 
 
 def _floor(pairs: list[Pair]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import StringConstraints
+from pydantic import JsonValue, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
 from runner.model.base import Digest, Instant, Record, Slug
 from runner.model.verdict import Status
@@ -28,6 +28,7 @@ FindingKind = Literal[
     "disk-limit",
     "failed",
     "not-supervised",
+    "repository-changed",
     "does-not-build",
 ]
 
@@ -55,6 +56,16 @@ class Session(Record):
     transcript: Digest
     """SHA-256 of everything it printed, as it was kept."""
     transcript_bytes: int
+    unseen: tuple[str, ...] = ()
+    """What nobody watched, and why: a deed there would have no name."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """A session whose record says nothing of it keeps the bytes, and so the digest, of its history."""
+        written: dict[str, JsonValue] = dump(self)
+        if not self.unseen:
+            written.pop("unseen", None)
+        return written
 
 
 class Judged(Record):

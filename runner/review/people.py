@@ -10,7 +10,7 @@ from runner.attest.statement import Signed
 from runner.errors import InputError
 from runner.model.adoption import Waiver
 from runner.model.report import ReportPredicate
-from runner.summary import attempt_outcome
+from runner.summary import attempt_outcome, unwatched
 from runner.yaml_strict import parse
 
 Waivers = Sequence[tuple[Signed, Waiver]]
@@ -37,6 +37,7 @@ def told(report: ReportPredicate, waivers: Waivers) -> list[Told]:
                 for one in attempts
             ),
         ),
+        Told("What nobody watched of them", ("attempt", "what"), tuple(unwatched(attempts))),
         Told("Rulings in the order", ("question", "ruling", "evidence"), _rulings(report.order.text)),
         Told(
             "Waivers",

@@ -80,6 +80,21 @@ def test_more_rows_of_an_expert_than_fit_at_once_are_all_there(design: str) -> N
     assert worst_row(out, layer(2)[1].forward(x, ids, weights, LIMIT)) < BOUND
 
 
+@pytest.mark.parametrize("seed", ["1", "2", "3", "4"])
+def test_a_block_that_owned_nothing_of_the_first_experts_still_takes_its_turn(
+    seed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One cluster, experts of one row before an expert of three: half of the blocks own sums of the last one only."""
+    monkeypatch.setenv("CARVE_EMULATED_CLUSTERS", "1")
+    monkeypatch.setenv("CARVE_EMULATED_SEED", seed)
+    one = EmulatedExperts(emulated.build("lna2-paired-cluster4"), layer(2)[0], max_rows=32, topk=SHAPE.topk)
+    x, _, weights = batch("unique", 3, 11)
+    ids = np.array([[0, 1, 2], [3, 4, 5], [4, 5, -1]], np.int32)
+    declined, out = one.forward(x, ids, weights, limit=LIMIT)
+    assert declined == ""
+    assert worst_row(out, layer(2)[1].forward(x, ids, weights, LIMIT)) < BOUND
+
+
 @pytest.mark.parametrize("design", DESIGNS)
 def test_nothing_is_read_that_this_launch_has_not_written(design: str) -> None:
     given, once = batch("zipf", 5, 10), machine(design, 2)

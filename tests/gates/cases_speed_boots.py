@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runner.gates.base import GateInput
 from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample
 from tests.gates.build import Case
@@ -31,6 +32,12 @@ def _slow_in_one_boot(planned: PlannedWindow, taken: Sample) -> Sample:
     return taken.model_copy(update={"measure": block(112, 2)})
 
 
+def _pools(asked: GateInput, place: str, tokens: int) -> GateInput:
+    """One boot has a pool of ``tokens`` where the others have 4096."""
+    records = [boot.model_copy(update={"kv_tokens": tokens}) if boot.planned == place else boot for boot in asked.boots]
+    return asked.model_copy(update={"boots": tuple(records)})
+
+
 def paired() -> list[Case]:
     faster, lonely = quads(1.5), alone()
     apart = [*paired_by_boot(faster), *lonely]
@@ -40,14 +47,28 @@ def paired() -> list[Case]:
         else (planned, taken)
         for planned, taken in apart
     ]
+    whole = one(apart, PAIRED, pairing="boot")
     return [
-        ("boot-pairs_pass", one(apart, PAIRED, pairing="boot"), "PASS", "FASTER between boots: log-ratio"),
+        ("boot-pairs_pass", whole, "PASS", "FASTER between boots: log-ratio"),
         ("boot-pairs-equal_fail", one([*paired_by_boot(quads(1.0)), *lonely], PAIRED, pairing="boot"), "FAIL", "SAME"),
         (
             "boot-pairs-one-slow-boot_fail",
             one(all_of(apart, _slow_in_one_boot), PAIRED, pairing="boot", tail="0.9"),
             "FAIL",
             "slow boots: pair-3-1",
+        ),
+        (
+            "boot-pairs-starved-pool_invalid",
+            _pools(whole, "pair-3-1", 4055),
+            "INVALID",
+            "pools of other sizes: pair-3-1",
+        ),
+        ("boot-pairs-pool-a-block-smaller_pass", _pools(whole, "pair-3-1", 4056), "PASS", "FASTER between boots"),
+        (
+            "pool-of-the-other-shared-boot_pass",
+            _pools(one([*faster, *lonely]), "shared-b", 2048),
+            "PASS",
+            "FASTER: log",
         ),
         ("boot-pairs-in-shared-boots_invalid", one([*faster, *lonely], pairing="boot"), "INVALID", "share a boot"),
         ("boot-pairs-two-in-one_invalid", one(shared, PAIRED, pairing="boot"), "INVALID", "quad q1: two of its blocks"),

@@ -89,6 +89,9 @@ def test_every_command_answers_in_json(capsys: pytest.CaptureFixture[str], tmp_p
     for arguments in (
         ["check", str(ORDER)],
         ["schema", "seat"],
+        ["schema", "craftspeople"],
+        ["schema", "reviews"],
+        ["schema", "open-items"],
         ["gates"],
         ["plan", str(ORDER)],
         ["brief", str(ORDER)],
@@ -135,6 +138,7 @@ def test_a_starter_that_was_filled_in_has_a_plan(tmp_path: Path, kind: str) -> N
     path = write_starter(make_workspace(tmp_path / "w"), f"try-{kind}", kind, "cpu-mini")
     text = path.read_text(encoding="utf-8").replace("<words that stand there>", "work order")
     text = text.replace("<folder of the pack that gives its experts>", "recipe/mini/pack")
+    text = text.replace("<names of modules, as globs>", "model.layers.1.self_attn.*_proj")
     path.write_text(re.sub(r"<[^>\n]+>", "something", text), encoding="utf-8")
     assert check_file(path) == ()
     assert run(["plan", str(path)]) == 0

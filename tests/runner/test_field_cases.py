@@ -99,7 +99,7 @@ HOSTILE = {
     "nulls": (b"\0" * 400_000, "control byte 0x00"),
     "Windows line ends": (gate_order().replace("\n", "\r\n").encode(), "carriage returns"),
     "a byte order mark": (b"\xef\xbb\xbf" + gate_order().encode(), "byte order mark"),
-    "UTF-16": (gate_order().encode("utf-16"), "byte order mark"),
+    "UTF-16": (gate_order().encode("utf-16"), "the file is UTF-16"),
     "Latin-1": (gate_order().replace("order\n", "ordér\n").encode("latin-1"), "not UTF-8"),
     "Shift JIS": (gate_order().replace("A small order", "小さい注文").encode("shift_jis"), "not UTF-8"),
     "nothing": (b"", "empty"),

@@ -77,6 +77,9 @@ def test_check_then_names_every_reason_that_the_text_names(walked: Walked) -> No
 def test_the_last_block_ends_in_a_valid_plan_and_a_brief(walked: Walked) -> None:
     home, steps = walked
     assert (home / "carve" / "orders" / "order.schema.json").is_file()
+    people = home / "carve" / "orders" / "people"
+    named = (people / "craftspeople.yaml").read_text(encoding="utf-8").splitlines()[0].partition("$schema=")[2]
+    assert "wall_seconds" in (people / named).read_text(encoding="utf-8")
     out = steps[2].stdout
     assert "orders/my-kernel.yaml: good" in out
     assert "my-kernel on cpu-mini-tp2" in out

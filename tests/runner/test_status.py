@@ -91,6 +91,11 @@ def test_a_kill_line_stops_the_work(kit: Kit, capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     assert "reported FAIL" in out
     assert out.endswith("\n")
+    assert " ".join(out.split()).startswith(
+        "nothing runs now, and no craftsperson is at work. Begin in another terminal"
+    )
+    assert run(["watch", answer["run"]]) == 0
+    assert "nothing runs now" not in capsys.readouterr().out
     capsys.readouterr()
     assert run(["review", answer["run"]]) == 0
     out = capsys.readouterr().out
@@ -115,8 +120,9 @@ def test_a_run_is_seen_while_it_goes_on_and_when_it_was_stopped(kit: Kit, monkey
 
 
 def test_nothing_and_nobody_to_watch(kit: Kit) -> None:
-    with pytest.raises(InputError, match="nothing to watch"):
+    with pytest.raises(StateError, match="nothing runs now, and no craftsperson is at work") as caught:
         picture()
+    assert "runner execute ORDER" in caught.value.next_step
     with pytest.raises(InputError, match="no such run"):
         picture("yesterday")
 

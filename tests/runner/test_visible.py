@@ -21,7 +21,7 @@ version: 1
 reviews:
   - reviewer: one
     lens: any
-    claims: [{question: q, value: 1, unit: "st\\e[31meps", evidence: "x\\e]0;t\\a", confidence: low}]
+    claims: [{question: q, value: 1, unit: "st\ue000eps", evidence: "x\ue001", confidence: low}]
 """
 
 
@@ -45,8 +45,13 @@ def test_commands_print_no_escape_sequence(tmp_path: Path, capsys: pytest.Captur
     path.write_text(REVIEW)
     assert run(["conflicts", str(path)]) in (0, 2)
     out = capsys.readouterr().out
-    assert "\x1b" not in out
-    assert "st\\u001b[31meps" in out
+    assert "\ue000" not in out
+    assert "st\\ue000eps" in out
+    path.write_text(REVIEW.replace("\ue000", "\\e[31m"))
+    assert run(["conflicts", str(path)]) == 3
+    told = capsys.readouterr()
+    assert "U+001B" in told.err
+    assert "\x1b" not in told.out + told.err
     assert run(["check", "no\x1b[31msuch"]) == 3
     assert "\x1b" not in capsys.readouterr().err
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import InputError
-from runner.hidden import REORDERING
+from runner.hidden import INVISIBLE, REORDERING
 from runner.model.base import Record
 from runner.model.scalars import Flag, Free, Number, Pin, Plain, Whole
 from runner.yaml_strict import MAX_NODES, parse, read
@@ -78,6 +78,25 @@ def test_free_parameters_type_by_source_text_or_are_refused() -> None:
             sheet(f"free: {{a: {text}}}\n")
 
 
+ESCAPES = (
+    "\\0",
+    "\\e",
+    "\\a",
+    "\\r",
+    "\\N",
+    "\\L",
+    "\\P",
+    "\\x9b",
+    "\\u00ad",
+    "\\u2066",
+    "\\u2060",
+    "\\u3164",
+    "\\ufeff",
+)
+"""Escapes of a double-quoted scalar; ``\\t`` and ``\\n`` are text."""
+WIDE = ("UTF-16", "UTF-16LE", "UTF-16BE", "UTF-32", "UTF-32LE", "UTF-32BE")
+
+
 @pytest.mark.parametrize(
     ("data", "words", "place"),
     [
@@ -100,9 +119,17 @@ def test_free_parameters_type_by_source_text_or_are_refused() -> None:
         (b"a: b\n\tc: d\n", "not YAML", "bad.yaml:2:1"),
         (b"\xef\xbb\xbfa: 1\n", "byte order mark", "bad.yaml:1:1"),
         (b"a: 1\r\nb: 2\r\n", "carriage returns", "bad.yaml:1:5"),
-        ("a: 1 # note\u2028b: 2\n".encode(), "U\\+2028 ends or reorders", "bad.yaml:1:12"),
-        ("a: 1\n# note\x85b: 2\n".encode(), "U\\+0085 ends or reorders", "bad.yaml:2:7"),
-        ("a: \u202eb\n".encode(), "U\\+202E ends or reorders", "bad.yaml:1:4"),
+        ("a: 1 # note\u2028b: 2\n".encode(), "U\\+2028 shows nothing, ends", "bad.yaml:1:12"),
+        ("a: 1\n# note\x85b: 2\n".encode(), "U\\+0085 shows nothing, ends", "bad.yaml:2:7"),
+        ("a: \u202eb\n".encode(), "U\\+202E shows nothing, ends", "bad.yaml:1:4"),
+        ("a: pass\u200bed\n".encode(), "U\\+200B shows nothing", "bad.yaml:1:8"),
+        ("a: 1\nb: \ufeffx\n".encode(), "U\\+FEFF shows nothing", "bad.yaml:2:4"),
+        (b'a: 1\nb: "\\u202egate"\n', "U\\+202E shows nothing", "bad.yaml:2:4"),
+        (b'a: [x, "\\x1b[2J"]\n', "U\\+001B shows nothing", "bad.yaml:1:8"),
+        (b'"pass\\u200bed": 1\n', "U\\+200B shows nothing", "bad.yaml:1:1"),
+        (b'a: &x "\\U000E0041"\n', "U\\+E0041 shows nothing", "bad.yaml:1:"),
+        *((f'a: "{escape}"\n'.encode(), "shows nothing", "bad.yaml:1:4") for escape in ESCAPES),
+        *(("a: größe # 注\n".encode(name), f"the file is {name[:6]}", "bad.yaml:1:1") for name in WIDE),
         (b"a: 1\nb: \x00\n", "control byte 0x00", "bad.yaml:2:4"),
         (b"a: \xff\n", "not UTF-8", "bad.yaml:1:4"),
         (b"", "empty", "bad.yaml"),
@@ -162,7 +189,7 @@ def test_every_fault_of_a_schema_has_its_place() -> None:
         assert place in message
 
 
-hidden = "".join(map(chr, REORDERING))
+hidden = "".join(map(chr, (*REORDERING, *INVISIBLE)))
 written = st.characters(
     min_codepoint=32, max_codepoint=0x2FFF, exclude_categories=("Cs", "Cc"), exclude_characters=hidden
 )

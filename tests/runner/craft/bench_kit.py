@@ -58,12 +58,12 @@ def git(folder: Path, *words: str) -> str:
 
 
 def make_kit(home: Path) -> Kit:
-    """A committed checkout of three files beside the workspace of the fixture ``home``."""
+    """A small committed checkout beside the workspace of the fixture ``home``."""
     checkout = home / "checkout"
     texts = {
         "kernels/cpu/toy.txt": "silent-fallback\n",
         "runner/gates/speed.py": "LIMIT = 1\n",
-        "runner/__init__.py": "",
+        **{f"{name}/__init__.py": "" for name in ("runner", "serve", "recipe", "kernels/carve_kernels")},
     }
     for name, text in texts.items():
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)

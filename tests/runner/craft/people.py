@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 SOURCE = Path("kernels/cpu/toy.txt")
@@ -102,6 +104,91 @@ def writes_outside(where: str) -> None:
     Path(where).write_text("a library for the next build\n")
 
 
+def _append(path: str) -> None:
+    subprocess.run(["sh", "-c", f"cd $(dirname {path}) && echo x >> {path}"], check=False, stderr=subprocess.DEVNULL)
+
+
+def _through_a_link(path: str) -> None:
+    Path("way").symlink_to(Path(path).parent)
+    try:
+        Path("way", Path(path).name).write_text("x")
+    finally:
+        Path("way").unlink()
+
+
+WAYS: dict[str, Callable[[str], object]] = {
+    "make": lambda path: Path(path).touch(),
+    "rename": lambda path: shutil.copy(SOURCE, "copy") and Path("copy").rename(path),
+    "link": lambda path: os.link(SOURCE, path),
+    "unlink": os.unlink,
+    "truncate": lambda path: os.truncate(path, 0),
+    "mode": lambda path: Path(path).chmod(0o777),
+    "through-a-link": _through_a_link,
+    "through-the-root": lambda path: Path(f"/proc/self/root{path}").write_text("x"),
+    "by-a-child": _append,
+    "from-a-folder": lambda path: os.open(
+        Path(path).name, os.O_WRONLY | os.O_CREAT, dir_fd=os.open(Path(path).parent, os.O_RDONLY)
+    ),
+}
+"""Ways to change a file of the user, by its name."""
+
+
+def writes_quietly(folder: str) -> None:
+    """A file in every way there is, whatever comes of it."""
+    honest()
+    for name, way in WAYS.items():
+        with contextlib.suppress(OSError):
+            way(f"{folder}/{name}")
+    Path("copy").unlink(missing_ok=True)
+
+
+def searches(top: str) -> None:
+    """For anything that is called a seed, without repeating it."""
+    subprocess.run(["find", top, "-name", "seed"], check=False, capture_output=True)
+    honest()
+
+
+def peeks(top: str) -> None:
+    """Into the seeds themselves."""
+    for place, _, files in os.walk(top):
+        [Path(place, name).read_bytes() for name in files if name == "seed"]
+    honest()
+
+
+def tampers(*_: str) -> None:
+    """With the clone's own git, so that whoever looks with it runs, misses or takes something."""
+    repository = Path(".git")
+    (repository / "hooks" / "post-checkout").write_text("#!/bin/sh\ntrue\n")
+    (repository / "info" / "attributes").write_text("* filter=x\n")
+    subprocess.run(["git", "config", "core.hooksPath", "/tmp/hooks"], check=True)
+    subprocess.run(["git", "update-ref", "refs/replace/1", "HEAD"], check=True)
+    subprocess.run(["git", "update-index", "--skip-worktree", str(GATE)], check=True)
+    subprocess.run(["git", "update-index", "--assume-unchanged", "runner/__init__.py"], check=True)
+    (repository / "objects" / "info" / "alternates").write_text("/srv/other/objects\n")
+    honest()
+
+
+def breaks_the_index(*_: str) -> None:
+    honest()
+    Path(".git/index").write_bytes(b"junk")
+
+
+def moves_its_git(*_: str) -> None:
+    honest()
+    Path(".git").rename("elsewhere")
+    Path(".git").symlink_to("elsewhere")
+
+
+def commits(*_: str) -> None:
+    """What everybody may do with a clone of their own."""
+    honest()
+    for words in (
+        *(("config", "user.name", "smith"), ("config", "user.email", "smith@localhost"), ("checkout", "-qb", "idea")),
+        *(("commit", "--quiet", "--all", "--message", "work"), ("pack-refs", "--all")),
+    ):
+        subprocess.run(["git", *words], check=True)
+
+
 def forks_a_daemon(*_: str) -> None:
     honest()
     subprocess.Popen(
@@ -116,6 +203,32 @@ def fills_the_disk(*_: str) -> None:
             Path(f"big-{number}").write_bytes(os.urandom(1 << 20))
             time.sleep(0.005)
     time.sleep(5)
+
+
+def fills_at_once(megabytes: str) -> None:
+    """Beyond the limit and over before anybody looks twice."""
+    honest()
+    Path("big").write_bytes(os.urandom(int(megabytes) << 20))
+    Path("more").write_bytes(os.urandom(int(megabytes) << 20))
+
+
+def fills_without_a_name(*_: str) -> None:
+    """Files that are open and removed: no listing of a folder shows them."""
+    honest()
+    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+        for _number in range(40):
+            stream = stack.enter_context(Path("big").open("wb"))
+            Path("big").unlink()
+            stream.write(os.urandom(1 << 20))
+            stream.flush()
+        time.sleep(5)
+
+
+def looks_into_the_runner(*_: str) -> None:
+    """Into the process that keeps the session."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{os.getppid()}/environ").read_bytes()
+    honest()
 
 
 def talks(*_: str) -> None:

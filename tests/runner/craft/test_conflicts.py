@@ -22,7 +22,7 @@ from tests.runner.test_workflow import ask
 F2 = (
     (source_root() / "orders" / "reviews" / "F2-example.yaml")
     .read_text(encoding="utf-8")
-    .replace("order: f2-t0", "order: small-lna2")
+    .replace("order: f2-example", "order: small-lna2")
 )
 
 
@@ -30,12 +30,26 @@ def table(text: str) -> dict[str, Question]:
     return {one.name: one for one in conflicts(parse(text.encode()).validate(ReviewFile))}
 
 
-def test_the_example_is_about_an_order_of_this_checkout() -> None:
-    file = source_root() / "orders" / "reviews" / "F2-example.yaml"
-    review = parse(file.read_bytes()).validate(ReviewFile)
-    order = load_order(source_root() / "orders" / "F2-T0.yaml").order
-    assert review.order == order.id
-    assert review.version == order.version - 1, "what the reviews found made the next version"
+def test_the_example_makes_a_next_version_as_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The README's very words, from its checkout; the copy goes to a folder of this test."""
+    readme = (source_root() / "README.md").read_text(encoding="utf-8")
+    block = next(part for part in readme.split("\n\n") if "F2-example-order.yaml" in part and part.startswith("    "))
+    copied, made, checked = (line.split() for line in block.splitlines())
+    assert copied[0] == "cp"
+    source, target = copied[1:]
+    copy = tmp_path / "f2.yaml"
+    copy.write_bytes((source_root() / source).read_bytes())
+    monkeypatch.chdir(source_root())
+    for words in (made, checked):
+        assert words[0] == "scripts/runner"
+        assert run([word if word != target else str(copy) for word in words[1:]]) == 0, capsys.readouterr().err
+    order = load_order(copy).order
+    assert (order.version, order.rulings[0].question, order.rulings[0].ruling) == (2, "step-count", "24 steps")
+    assert run([word if word != target else str(copy) for word in made[1:]]) == 3
+    assert "version 2" in (told := capsys.readouterr().err)
+    assert "next step" in told
 
 
 def test_only_one_of_five_answers_divides_the_profile_and_it_is_said_why() -> None:

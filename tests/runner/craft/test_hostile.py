@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from runner.craft.bench import crafts
 from runner.craft.dispatch import dispatch
 from runner.model.attempt import Attempt
+from tests.runner.craft import people
 from tests.runner.craft.bench_kit import Kit, git
 
 SHORT = "{wall_seconds: 2, output_bytes: 1000000, disk_bytes: 20000000, attempts: 1}"
@@ -47,14 +49,19 @@ DEEDS = [
     Deed("edits_a_gate", lambda kit: "-", "outside-allowed", "outside-allowed"),
     Deed("edits_the_order", lambda kit: kit.order, "order-changed", "failed"),
     Deed("writes_outside", lambda kit: kit.workspace / "canon" / "note", "outside-clone", "failed"),
-    Deed("writes_outside", lambda kit: crafts() / "planted", "outside-clone", "failed"),
+    Deed("writes_outside", lambda kit: crafts() / "planted", "outside-clone", "outside-clone"),
     Deed("forks_a_daemon", lambda kit: "-", "left-processes", "left-processes"),
     Deed("fills_the_disk", lambda kit: "-", "disk-limit", "disk-limit"),
+    Deed("fills_at_once", lambda kit: 15, "disk-limit", "disk-limit"),
+    Deed("fills_without_a_name", lambda kit: "-", "disk-limit", "disk-limit"),
+    Deed("looks_into_the_runner", lambda kit: "-", "sealed-read", "sealed-read"),
     Deed("talks", lambda kit: "-", "no-change", "no-change"),
     Deed("floods", lambda kit: "-", "output-limit", "output-limit"),
     Deed("floods_once", lambda kit: "-", "output-limit", "output-limit"),
     Deed("pops_a_stash", other_clone, "refs-changed", "failed"),
-    Deed("reads_the_needle", lambda kit: crafts(), "sealed-read", "imports-none"),
+    Deed("reads_the_needle", lambda kit: crafts(), "sealed-read", "sealed-read"),
+    Deed("searches", lambda kit: crafts().parent, "sealed-read", "sealed-read"),
+    Deed("peeks", lambda kit: crafts(), "sealed-read", "sealed-read"),
     Deed("sleeps", lambda kit: "-", "time-limit", "time-limit", SHORT),
 ]
 
@@ -72,9 +79,6 @@ def test_a_hostile_craftsperson_is_caught_and_named(kit: Kit, walls: str, deed: 
     stash = git(other_clone(kit), "stash", "list")
     attempt = attempt_of(kit)
     expected = deed.none if walls == "none" else deed.bubblewrap
-    if expected == "imports-none":  # there is no seed to be read in the sandbox, so the work is plain work
-        assert (attempt.findings, git(kit.checkout, "status", "--porcelain")) == ((), "")
-        return
     found = {finding.kind: finding.detail for finding in attempt.findings}
     assert expected in found, attempt.findings
     if expected == "failed":  # what was tried is named, although the sandbox let nothing of it happen
@@ -84,6 +88,64 @@ def test_a_hostile_craftsperson_is_caught_and_named(kit: Kit, walls: str, deed: 
     if walls != "none":
         assert git(kit.checkout, "status", "--porcelain") == ""
         assert git(other_clone(kit), "stash", "list") == stash
+
+
+@pytest.fixture
+def private() -> Iterator[Path]:
+    """A folder that stands for the user's home: it is neither the session's nor below its temporary folder."""
+    with TemporaryDirectory(dir="/var/tmp") as folder:  # a sandbox has a /tmp of its own
+        yield Path(folder)
+
+
+FROM_INSIDE = ("from-a-folder", "by-a-child", "through-a-link")
+"""Ways that enter the folder first: in a sandbox there is none to enter, and so nothing is tried."""
+
+
+def test_a_file_of_the_user_is_named_whatever_way_it_is_reached(kit: Kit, walls: str, private: Path) -> None:
+    """Without a sandbox it comes to pass, inside one it comes to nothing, and both are named by the path."""
+    for name in ("unlink", "truncate", "mode"):
+        (private / name).write_text("export A=1\n")
+    before = sorted(private.iterdir())
+    kit.crew("writes_quietly", private, limits=ONCE)
+    attempt = attempt_of(kit)
+    found = {finding.kind: finding.detail for finding in attempt.findings}
+    tried = [name for name in people.WAYS if walls == "none" or name not in FROM_INSIDE]
+    assert [name for name in tried if f"{private}/{name}" not in found["outside-clone"]] == []
+    assert attempt.commit is None
+    assert (sorted(private.iterdir()) == before) == (walls != "none")
+
+
+TAMPERED = (
+    *("config core.hookspath", "hooks/post-checkout", "info/attributes", "objects/info/alternates", "refs/replace/1"),
+    *("index flag skip-worktree on runner/gates/speed.py", "index flag assume-unchanged on runner/__init__.py"),
+)
+
+
+def test_a_clone_whose_git_was_tampered_with_is_named(kit: Kit, walls: str) -> None:
+    kit.crew("tampers", limits=ONCE)
+    found = {finding.kind: finding.detail for finding in attempt_of(kit).findings}
+    assert [what for what in TAMPERED if what not in found["repository-changed"]] == []
+
+
+@pytest.mark.parametrize("deed", ["breaks_the_index", "moves_its_git"])
+def test_a_clone_whose_git_cannot_be_read_is_named(kit: Kit, deed: str) -> None:
+    kit.crew(deed, limits=ONCE)
+    assert "repository-changed" in {finding.kind for finding in attempt_of(kit).findings}
+
+
+def test_commits_branches_and_a_name_are_nobodys_business(kit: Kit, walls: str) -> None:
+    kit.crew("commits", limits=ONCE)
+    attempt = attempt_of(kit)
+    assert (attempt.findings, attempt.changed) == ((), ("kernels/cpu/toy.txt",))
+
+
+def test_what_nobody_could_watch_is_recorded(kit: Kit, walls: str) -> None:
+    kit.crew("honest")
+    attempt = attempt_of(kit)
+    assert attempt.findings == ()
+    assert [one.partition(":")[0] for one in attempt.session.unseen] == (
+        [] if walls != "none" else ["what services of the machine did for it (timers, containers, other logins)"]
+    )
 
 
 def test_the_finding_names_the_file(kit: Kit) -> None:
@@ -104,5 +166,5 @@ def test_what_the_runner_is_run_from_is_watched(
     monkeypatch.setitem(sys.modules, "judge", importlib.import_module("judge"))
     kit.crew("writes_outside", folder / name, limits=ONCE)
     found = {finding.kind: finding.detail for finding in attempt_of(kit).findings}
-    assert str(folder / name) in found["outside-clone" if walls == "none" else "failed"]
-    assert ("outside-clone" in found) == (walls == "none")
+    assert str(folder / name) in found["outside-clone"]
+    assert ("failed" in found) == (walls != "none")

@@ -248,7 +248,7 @@ def test_what_the_runner_makes_by_itself_is_given_to_nobody(kit: Kit, kind: str)
 
 
 def test_files_that_judge_are_nothing_for_a_craftsperson(kit: Kit) -> None:
-    kit.order.write_text(order_text(allowed="runner/gates/*"))
+    kit.order.write_text(order_text(allowed="kernels/cpu/toy.txt, runner/gates/*"))
     (fault,) = check_file(kit.order)
     assert "runner/gates/* is nothing for a craftsperson" in str(fault)
 
@@ -258,7 +258,7 @@ def test_files_that_judge_are_nothing_for_a_craftsperson(kit: Kit) -> None:
     [("kernels/cpu/*", "kernels/cpu/incumbent.cpp"), ("kernels/cuda/*.cu", "kernels/cuda/knock_out.cu")],
 )
 def test_what_a_candidate_is_measured_against_is_nothing_for_a_craftsperson(kit: Kit, glob: str, path: str) -> None:
-    kit.order.write_text(order_text(allowed=glob))
+    kit.order.write_text(order_text(allowed=f"kernels/cpu/toy.txt, {glob}"))
     (fault,) = check_file(kit.order)
     assert glob in str(fault) and path in str(fault)
 
@@ -268,5 +268,5 @@ def test_nobody_works_on_what_no_run_can_judge(kit: Kit) -> None:
     kit.order.write_text(order_text(allowed="serve/plugin/linear.py"))
     with pytest.raises(SeatError, match="cannot be executed") as caught:
         carry_out(kit.given())
-    assert "serve/plugin/linear.py is taken from no candidate yet" in caught.value.found
+    assert "serve/plugin/linear.py is taken from no candidate" in caught.value.found
     assert Bench.of(load_order(kit.order)).attempts() == ()

@@ -112,17 +112,16 @@ inline void come(machine::Barrier* at, int bytes) {
   machine::settle(*at);
 }
 
-inline void store_remote(uint32_t to, float value, uint32_t barrier) {
-  float* target = reinterpret_cast<float*>(machine::shared_at(to, 4));
+template <typename T>
+void store_later(uint32_t to, T value, uint32_t barrier) {
+  T* target = reinterpret_cast<T*>(machine::shared_at(to, sizeof(T)));
   machine::Barrier* at = &barrier_at(barrier);
   machine::check(to >> machine::rank_bits == barrier >> machine::rank_bits, "data and barrier lie in different blocks");
-  machine::the().later([=] { *target = value, come(at, 4); }, barrier, at->phase);
+  machine::the().later([=] { *target = value, come(at, sizeof(T)); }, barrier, at->phase);
 }
-inline void store_remote_2(uint32_t to, uint2 value, uint32_t barrier) {
-  uint2* target = reinterpret_cast<uint2*>(machine::shared_at(to, 8));
-  machine::Barrier* at = &barrier_at(barrier);
-  machine::check(to >> machine::rank_bits == barrier >> machine::rank_bits, "data and barrier lie in different blocks");
-  machine::the().later([=] { *target = value, come(at, 8); }, barrier, at->phase);
+inline void store_remote_2(uint32_t to, uint2 value, uint32_t barrier) { store_later(to, value, barrier); }
+inline void store_remote_4(uint32_t to, const float (&value)[4], uint32_t barrier) {
+  store_later(to, float4{value[0], value[1], value[2], value[3]}, barrier);
 }
 inline void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   machine::check(bytes > 0 && bytes % 16 == 0 && to % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0, "bulk copy not aligned");
