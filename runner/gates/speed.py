@@ -58,6 +58,9 @@ class Parameters(GateParameters):
     texts: Literal["any", "mostly", "equal"] = "any"
     """``equal``: both arms must have written the same ids. Where a draft model speculates the text sets the rate, so a
     win on another text is no win. ``mostly``: at least nine texts of ten, so that what is timed is what is right."""
+    broken_off: int | None = None
+    """Most boots with timed blocks that may have been broken off: whoever stops a run whenever a quad looks bad, and
+    resumes it, picks its quads."""
     tail: Limit | None = None
     """Least median rate of the slowest candidate boot over the fastest; below it FAIL. Without it only reported."""
 
@@ -73,6 +76,7 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
     if disturbed > DISTURBED_SHARE:
         return invalid(f"{disturbed:.0%} of the blocks were disturbed, at most {DISTURBED_SHARE:.0%}")
     pairs, faults = pairs_of(blocks, wanted.metric, wanted.pairing)
+    faults += _broken_off(wanted, blocks, given)
     if wanted.pairing == "boot":
         faults += _other_pools(blocks, given)
     if wanted.texts == "equal":
@@ -165,6 +169,14 @@ def _disturbed_share(given: GateInput) -> float:
     drawn = {window.id for window in given.windows if window.arm == "drawn"}
     blocks = [sample for sample in given.samples if sample.window in drawn]
     return sum(bool(sample.disturbed) for sample in blocks) / len(blocks) if blocks else 0.0
+
+
+def _broken_off(wanted: Parameters, blocks: list[Block], given: GateInput) -> list[str]:
+    timed = {block.reading.window.boot for block in blocks}
+    found = [boot.id for boot in given.boots if boot.planned in timed and boot.ended == "aborted"]
+    if wanted.broken_off is None or len(found) <= wanted.broken_off:
+        return []
+    return [f"boots with timed blocks were broken off: {', '.join(found)}; at most {wanted.broken_off} may be"]
 
 
 def _other_pools(blocks: list[Block], given: GateInput) -> list[str]:
