@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from runner.gates.base import GateInput
 from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample
@@ -46,7 +48,7 @@ def _broken_off(readings: Readings, **parameters: int) -> GateInput:
     return asked.model_copy(update={"boots": (*records, *asked.boots)})
 
 
-def _cut_short(readings: Readings, *unmeasured: str, **parameters: str) -> GateInput:
+def _cut_short(readings: Readings, *unmeasured: str, **parameters: Any) -> GateInput:
     """The run ended before the windows whose names begin so were measured."""
     asked = one(readings, **parameters)
     kept = [sample for sample in asked.samples if not sample.window.startswith(unmeasured)]
