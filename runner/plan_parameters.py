@@ -43,5 +43,7 @@ def sealed_parameters(order: RunnableOrder, manifest: SeatManifest, request: Gat
         elif manifest.noise.source != "assumed":
             given["a_a_half_width"] = manifest.noise.a_a_half_width
         given["texts"] = "equal" if "speculative_config" in manifest.arguments else manifest.noise.texts
+        if manifest.away:
+            given["short"] = "unresolved"
         given |= {"require": "not-slower"} if isinstance(order, GateOrder) else {"alone": "discounted"}
     return given | request.parameters

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from runner.gates.base import GateInput
 from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample
@@ -44,6 +46,36 @@ def _broken_off(readings: Readings, **parameters: int) -> GateInput:
     names = ("shared-a", "shared-a", "shared-b", "forcing")
     records = [boot(name, id=f"{name}-0000001{number}", ended="aborted") for number, name in enumerate(names)]
     return asked.model_copy(update={"boots": (*records, *asked.boots)})
+
+
+def _cut_short(readings: Readings, *unmeasured: str, **parameters: Any) -> GateInput:
+    """The run ended before the windows whose names begin so were measured."""
+    asked = one(readings, **parameters)
+    kept = [sample for sample in asked.samples if not sample.window.startswith(unmeasured)]
+    return asked.model_copy(update={"samples": tuple(kept)})
+
+
+def short() -> list[Case]:
+    faster, rest = [*quads(1.5), *alone()], ("q4-b3", "q4-b4", "q5", "q6")
+    torn = tuple(f"q{quad}-b4" for quad in range(1, 7))
+    return [
+        ("short-run-whole_pass", one(faster, short="unresolved"), "PASS", "FASTER"),
+        ("short-run_fail", _cut_short(faster, *rest, short="unresolved"), "UNRESOLVED", "3 pairs fewer than planned"),
+        (
+            "short-run-slower_fail",
+            _cut_short([*quads(0.5), *alone()], "q6", short="unresolved"),
+            "FAIL",
+            "SLOWER: log-ratio",
+        ),
+        ("short-run-not-asked-about_invalid", _cut_short(faster, *rest), "INVALID", "q4-b3: not measured"),
+        ("short-run-nothing-whole_invalid", _cut_short(faster, *torn, short="unresolved"), "INVALID", "q1-b4: not"),
+        (
+            "short-run-without-control_invalid",
+            _cut_short(faster, "q6", "alone", short="unresolved"),
+            "INVALID",
+            "alone-b1: not measured",
+        ),
+    ]
 
 
 def paired() -> list[Case]:
