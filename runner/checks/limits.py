@@ -62,7 +62,6 @@ _ELSEWHERE = {
     "pairing": "primary",
     "a_a_half_width": "the seat's manifest",
     "boot_to_boot": "the seat's manifest",
-    "short": "the seat's manifest",
     "broken_off": "the plan",
     "short": "the seat's manifest",
 }
