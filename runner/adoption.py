@@ -88,9 +88,12 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
         found.append("only this user trusts the report's key: it must stand in canon/allowed_signers")
     if at < entry.at:
         found.append("the adoption is older than the report")
-    if any(parent in ledger.entries and ledger.entries[parent].at > at for parent in adoption.parents):
+    seen = [ledger.entries[parent] for parent in adoption.parents if parent in ledger.entries]
+    if later := [other for other in seen if other.at > at]:
         # A key that has expired could speak again by writing an earlier time.
-        found.append("the adoption bears an earlier time than what it saw")
+        newest = max(later, key=lambda other: other.at)
+        bears = f"{newest.where} of {newest.predicate.created_at}"
+        found.append(f"the adoption bears an earlier time than what it saw: {bears}")
     found += _rejections(entry, at, ledger)
     waived = set()
     for waiver_entry, waiver in waivers_for(ledger, entry.digest):

@@ -15,7 +15,10 @@ from runner.digest import canonical_json, sha256_bytes
 from runner.errors import EvidenceError, TrustError
 from runner.model.evidence import Evidence
 
-_UNPACKED_LIMIT = 512 << 20
+_UNPACKED_LIMIT = 128 << 20
+"""Bytes, where the largest archive of a report so far unfolds to 5 MB; what goes on is not unfolded."""
+_MEMORY_LIMIT = 128 << 20
+"""Bytes that xz may use: its strongest preset, which is ours, needs 65 MiB."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,18 @@ class Archive:
 
 
 def _tar_xz(files: Mapping[str, bytes]) -> bytes:
+    return lzma.compress(_tar(files), preset=9 | lzma.PRESET_EXTREME) if files else b""
+
+
+def _tar(files: Mapping[str, bytes]) -> bytes:
     """Sorted names, no times, no owners."""
-    if not files:
-        return b""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in sorted(files):
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode, entry.mtime = len(files[name]), 0o644, 0
             tar.addfile(entry, io.BytesIO(files[name]))
-    return lzma.compress(buffer.getvalue(), preset=9 | lzma.PRESET_EXTREME)
+    return buffer.getvalue()
 
 
 def extracts(files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -98,28 +103,54 @@ def build(files: Mapping[str, bytes], limit: int) -> Archive:
 def read(data: bytes, expected: Mapping[str, str], where: str) -> dict[str, bytes]:
     """The kept files.
 
-    ``expected`` names exactly the files that must be there and their digests. Raises TrustError for anything else.
+    ``expected`` names exactly the files that must be there and their digests. Raises TrustError for anything else, also
+    for an archive in another form than :func:`build` writes: another reader might find other files in it.
     """
-    files: dict[str, bytes] = {}
-    room = _UNPACKED_LIMIT
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:xz") as tar:
-            for entry in tar:
-                room -= entry.size
-                stream = tar.extractfile(entry) if entry.isreg() and room >= 0 else None
-                if stream is None or entry.name not in expected or entry.name in files:
-                    raise TrustError(
-                        "something in the archive that does not belong there", where=where, found=entry.name
-                    )
-                files[entry.name] = stream.read()
-    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
-        raise TrustError("the evidence archive cannot be read", where=where, found=str(error)) from error
+    tar = _unfolded(data, where)
+    files = _entries(tar, expected, where)
     for name, digest in expected.items():
         found = sha256_bytes(files[name]) if name in files else "nothing"
         if found != digest:
             raise TrustError(
                 "evidence is not what the report says", where=f"{where}, {name}", expected=digest, found=found
             )
+    if _tar(files) != tar:
+        raise TrustError("the evidence archive is not in its one form", where=where, expected="plain sorted files")
+    return files
+
+
+def _unfolded(data: bytes, where: str) -> bytes:
+    """One xz stream and nothing behind it, within the limits."""
+    try:
+        stream = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_MEMORY_LIMIT)
+        tar = stream.decompress(data, max_length=_UNPACKED_LIMIT)
+    except lzma.LZMAError as error:
+        raise TrustError("the evidence archive cannot be read", where=where, found=str(error)) from error
+    if not stream.eof or stream.unused_data:
+        raise TrustError(
+            "the evidence archive cannot be read",
+            where=where,
+            expected=f"one whole xz stream of at most {_UNPACKED_LIMIT} bytes",
+            found="bytes behind it" if stream.eof else "it goes on, or was cut short",
+        )
+    return tar
+
+
+def _entries(tar: bytes, expected: Mapping[str, str], where: str) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    room = len(tar)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as opened:
+            for entry in opened:
+                room -= entry.size
+                stream = opened.extractfile(entry) if entry.isreg() and entry.size >= 0 and room >= 0 else None
+                if stream is None or entry.name not in expected or entry.name in files:
+                    raise TrustError(
+                        "something in the archive that does not belong there", where=where, found=entry.name
+                    )
+                files[entry.name] = stream.read()
+    except tarfile.TarError as error:
+        raise TrustError("the evidence archive cannot be read", where=where, found=str(error)) from error
     return files
 
 

@@ -49,11 +49,13 @@ def control_of(workspace: Path, seat: str, book: Ledger) -> Path:
 
 
 def attempt(exploit: Exploit, honest: Honest, seat: str, progress: Progress) -> Tried:
-    """One exploit on one seat."""
+    """One exploit on one seat. Raises as :func:`run_candidate`."""
     if exploit.kind == "open":
         return Tried(exploit=exploit.id, caught_by=(), open=exploit.reason)
     if exploit.kind == "reading":
-        return Tried(exploit=exploit.id, caught_by=tuple(caught(honest, exploit.id)))
+        gates = caught(honest, exploit.id)
+        nothing = "the control measures nothing that this cheat would change"
+        return Tried(exploit=exploit.id, caught_by=tuple(gates or ()), open="" if gates is not None else nothing)
     if exploit.kind == "forgery":
         words = refused(honest, exploit.id)
         return Tried(exploit=exploit.id, caught_by=(f"verify: {words}",) if words else ())
@@ -66,7 +68,7 @@ def attempt(exploit: Exploit, honest: Honest, seat: str, progress: Progress) -> 
         return Tried(exploit=exploit.id, caught_by=() if got_through(exploit.id, sandboxed=True) else ("sandbox",))
     if (exploit.id, seat) not in ORDERS:
         return Tried(exploit=exploit.id, caught_by=(), open=f"no order runs it on {seat}")
-    return Tried(exploit=exploit.id, caught_by=run_candidate(exploit.id, seat, progress))
+    return Tried(exploit=exploit.id, caught_by=run_candidate(exploit, seat, honest.workspace, honest.trust, progress))
 
 
 def escaped(tried: Sequence[Tried], exploits: Sequence[Exploit]) -> tuple[str, ...]:
@@ -98,8 +100,8 @@ def concluded(honest: Honest, seat: str, tried: Sequence[Tried], heads: tuple[st
 def challenge(workspace: Path, seat: str, trust: Trust, key: PrivateKey, progress: Progress) -> tuple[Challenge, Path]:
     """Try all, sign, and add to the ledger; the statement and its file.
 
-    Raises InputError where the seat has no passing report, and EvidenceError, with nothing signed, where an exploit got
-    past what has to notice it.
+    Raises InputError where the seat has no passing report, StateError where a cheat could not be tried, and
+    EvidenceError, with nothing signed, where an exploit got past what has to notice it.
     """
     honest = load(control_of(workspace, seat, ledger.load(workspace, trust)), workspace, trust)
     exploits, tried = corpus(), []

@@ -18,6 +18,7 @@ from runner.checks.facts import facts
 from runner.checks.fault import Fault
 from runner.checks.floors import floors
 from runner.checks.judgement import judgement
+from runner.checks.limits import limits
 from runner.checks.needs import needs
 from runner.errors import InputError
 from runner.gates.registry import gate
@@ -44,6 +45,8 @@ from runner.yaml_strict import Mark, read
 _MINIMUM_BLOCK_BOOTS = 2
 QUALITY = frozenset({"parity", "kld", "ppl-prefill", "ppl-decode"})
 """Gates that see whether the candidate still computes the same."""
+RESERVED = frozenset({"ledger"})
+"""Names among the reports that no order may have."""
 SERVED = QUALITY - {"parity"} | {"needle", "sensitivity"}
 """Gates that boot what a recipe made beside the standing configuration."""
 
@@ -95,8 +98,15 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
     """Every fault of the order on this seat; empty where it can be decided."""
     if blank := tuple(unfilled(order)):
         return blank  # a starter: everything else would only distract
-    sound = (*facts(order), *citations(order), *floors(order), *judgement(order, manifest), *duties(order, manifest))
-    sound = (*sound, *existence(order, manifest))
+    sound = (
+        *_id(order),
+        *facts(order),
+        *citations(order),
+        *floors(order),
+        *judgement(order, manifest),
+        *duties(order, manifest),
+        *existence(order, manifest),
+    )
     if not isinstance(order, RunnableOrder) or order.target is None or manifest is None:
         return sound
     return (
@@ -107,6 +117,12 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
         *_gates(order, manifest),
         *_candidate(order, manifest),
     )
+
+
+def _id(order: WorkOrder) -> Iterator[Fault]:
+    """Reports lie in a folder of the order's name, beside the ledger."""
+    if order.id in RESERVED:
+        yield Fault(("id",), f"{order.id} has a folder among the reports already: name the order otherwise")
 
 
 def _target(target: Target, manifest: SeatManifest) -> Iterator[Fault]:
@@ -217,6 +233,8 @@ def _gates(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
         if request.name not in MAKERS:
             yield Fault((*path, "name"), f"no windows are planned for gate {request.name}")
         yield from needs(path, order, request, manifest)
+        if order.target is not None:
+            yield from limits(path, request, order.target)
         if isinstance(order, GateOrder) and request.name in NEEDS_CANDIDATE:
             yield Fault((*path, "name"), f"gate {request.name} needs a candidate, a gate order has none")
         if isinstance(order, RecipeOrder) and request.name in NEEDS_LIBRARY:

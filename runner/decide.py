@@ -20,8 +20,8 @@ from runner.model.adoption import Adoption, ReportName, Revocation, Waiver
 from runner.model.report import ReportPredicate
 from runner.model.statement import Predicate
 from runner.model.verdict import Status
-from runner.paths import command
-from runner.report import REPORT
+from runner.paths import RUNS, command, state_home
+from runner.report import EVIDENCE, REPORT
 from runner.verify import verify
 
 
@@ -42,13 +42,25 @@ class Desk:
         return cls(workspace, trust, ledger.load(workspace, trust), key, at or now())
 
     def report(self, run: str, *, deep: bool = False) -> tuple[Signed, ReportName]:
-        """The run's report, verified, with ``deep`` down to its raw evidence. Raises InputError, TrustError."""
+        """The run's report, verified, with ``deep`` down to its raw evidence, all of which has to be here.
+
+        Raises InputError, TrustError.
+        """
         folder = ledger.find_report(self.workspace, run)
         for outsider in self.ledger.outsiders.values():
             if self.workspace / outsider.path == folder / REPORT:
                 for key_id in outsider.key_ids:
                     self._require_trusted(key_id, "runner")
-        checked = verify(folder, self.trust, self.workspace, deep=deep)
+        own = state_home() / RUNS / run
+        checked = verify(folder, self.trust, self.workspace, deep=deep, run=own)
+        if checked.needs_full_evidence:
+            raise TrustError(
+                "samples whose evidence is not here: nobody can tell whether they were measured",
+                where=str(folder / EVIDENCE),
+                expected=f"every file that the report lists, in the archive or below {own}",
+                found=f"nothing for {', '.join(checked.needs_full_evidence)}",
+                next_step="bring the run's folder from the machine that measured it",
+            )
         return self.ledger.entries[checked.digest], ReportName(
             run=checked.run, order=checked.order, digest=checked.digest
         )

@@ -1,9 +1,11 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and files of others that are read with care."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from pathlib import Path
 
 from runner.errors import StateError
@@ -30,6 +32,21 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
             found=error.strerror or str(error),
             next_step="free the disk, or name a file in a folder that can be written to",
         ) from error
+
+
+def read_plain(path: Path, limit: int, *, links: bool = True) -> bytes:
+    """The bytes of a plain file that somebody else may have put there.
+
+    Raises OSError for a pipe, a folder or a device, for more than ``limit`` bytes, and without ``links`` for a link.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file")
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"more than {limit} bytes")
+    return data
 
 
 def append_line(path: Path, line: bytes) -> None:

@@ -37,4 +37,9 @@ def first_unseen(text: str) -> int | None:
     return found.start() if found else None
 
 
-__all__ = ["BREAKS", "INVISIBLE", "REORDERING", "first_hidden", "first_unseen"]
+def without_hidden(text: str) -> str:
+    """The text with a mark in place of each of them, tabs and line feeds aside."""
+    return _HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+__all__ = ["BREAKS", "INVISIBLE", "REORDERING", "first_hidden", "first_unseen", "without_hidden"]

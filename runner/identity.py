@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from runner.loading import library_of
-from runner.model.boot import BootRecord
+from runner.model.boot import NO_WEIGHTS, BootRecord
 from runner.model.plan import Plan, PlannedBoot
+from runner.plan_layout import SPECULATIVE_CONFIG
 
 
 def identity_faults(boot: BootRecord, planned: PlannedBoot, plan: Plan) -> tuple[str, ...]:
@@ -36,4 +37,23 @@ def _faults(boot: BootRecord, planned: PlannedBoot, plan: Plan) -> Iterator[str]
                 yield f"rank {rank.rank} imported {tree} {found}, sealed was {sealed[f'tree.{tree}']}"
 
 
-__all__ = ["identity_faults"]
+def weights_faults(boots: Iterable[BootRecord], plan: Plan) -> tuple[str, ...]:
+    """Ranks that did not load the same bytes in every boot: another pack under one name, or a file that changed.
+
+    Compared are boots that serve alike: a recipe's product and a draft layer are other weights on purpose.
+    """
+    planned, faults = {boot.id: boot for boot in plan.boots}, []
+    first: dict[tuple[bool, str, int], tuple[str, str]] = {}
+    for boot in boots:
+        known = planned[boot.planned]
+        for rank in boot.ranks:
+            if rank.weights == NO_WEIGHTS:
+                continue
+            key = (known.product, str(known.arguments.get(SPECULATIVE_CONFIG)), rank.rank)
+            origin, weights = first.setdefault(key, (boot.id, rank.weights))
+            if rank.weights != weights:
+                faults.append(f"rank {rank.rank} loaded weights {rank.weights} in {boot.id}, {weights} in {origin}")
+    return tuple(faults)
+
+
+__all__ = ["identity_faults", "weights_faults"]

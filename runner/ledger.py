@@ -14,10 +14,8 @@ ABANDONED, which is shown. Only the last entries of all can vanish unseen, and g
 
 from __future__ import annotations
 
-import errno
 import glob
 import os
-import stat
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -32,7 +30,7 @@ from runner.attest.statement import Signed, open_envelope, sign
 from runner.attest.trust import Trust
 from runner.digest import sha256_bytes, sha256_json
 from runner.errors import InputError, TrustError
-from runner.files import write_whole
+from runner.files import read_plain, write_whole
 from runner.measured import unpack
 from runner.model.adoption import Observation
 from runner.model.boot import Label
@@ -177,11 +175,7 @@ def _files(workspace: Path) -> Iterator[str]:
 def read_entry(where: str, workspace: Path, trust: Trust) -> tuple[str, Signed | Outsider]:
     """The signed file ``where`` of the workspace and its digest. Raises TrustError as :func:`load` does."""
     try:
-        descriptor = os.open(workspace / where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "not a plain file")
-            data = stream.read()
+        data = read_plain(workspace / where, dsse.FILE_LIMIT, links=False)
     except OSError as error:
         raise TrustError(
             "a signed file cannot be read", where=where, expected="a plain file", found=str(error.strerror)

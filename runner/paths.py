@@ -8,6 +8,9 @@ from pathlib import Path
 
 from runner.errors import InputError
 
+RUNS = "runs"
+"""Folder of all run folders below :func:`state_home`."""
+
 
 def workspace(start: Path | None = None) -> Path:
     """The nearest folder at or above ``start`` (default: working directory) that holds ``orders`` and ``canon``.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from runner.attest.canonical import first_fault
-from runner.errors import TrustError
+from runner.errors import EvidenceError, TrustError
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.report import EvidencePart, Measured
@@ -29,7 +29,8 @@ class Replayed:
 def replay(measured: Measured, index: EvidencePart, kept: Mapping[str, bytes], where: str) -> Replayed:
     """Read every sample again whose evidence is here.
 
-    Raises TrustError where a sample is not what its instrument reads, InputError for an unknown instrument.
+    Raises TrustError where a sample is not what its instrument reads or evidence that can be read gave none, InputError
+    for an unknown instrument.
     """
     by_digest = {index.files[name]: data for name, data in kept.items()}
     windows = {window.id: window for window in measured.plan.windows}
@@ -46,7 +47,26 @@ def replay(measured: Measured, index: EvidencePart, kept: Mapping[str, bytes], w
         else:
             _compare(sample, windows[sample.window], evidence, place)
             replayed.whole.append(sample.window)
+    _all_are_sampled(measured, kept, where)
     return replayed
+
+
+def _all_are_sampled(measured: Measured, kept: Mapping[str, bytes], where: str) -> None:
+    """Whatever was measured is judged: a reading that was left out could be the one that fails."""
+    from serve.instruments.base import inputs  # noqa: PLC0415  # only --deep needs the instruments
+    from serve.instruments.registry import instrument, parse  # noqa: PLC0415
+
+    sampled = {sample.window for sample in measured.samples}
+    for window in measured.plan.windows:
+        names = [f"evidence/{name}.json" for name in inputs(window)]
+        if window.id in sampled or not kept.keys() >= set(names):
+            continue
+        place = f"{where}, window {window.id}"
+        try:
+            instrument(*parse(window.instrument)).reduce([read_evidence(kept[name], place) for name in names], window)
+        except EvidenceError:
+            continue  # it says nothing that could be judged
+        raise TrustError("a sample was left out", where=place, expected="what its evidence gives", found="no sample")
 
 
 def read_evidence(data: bytes, where: str) -> Evidence:

@@ -18,7 +18,7 @@ from runner.errors import InputError, StateError
 from runner.files import write_whole
 from runner.model.base import Record
 from runner.model.order import load_order
-from runner.paths import state_home, workspace
+from runner.paths import RUNS, state_home, workspace
 from runner.plan import runnable, target_of
 from runner.readiness import require_finished, require_ready, require_written
 from runner.steps.journal import Journal, events
@@ -26,7 +26,6 @@ from runner.steps.preflight import require_decidable
 from runner.steps.seats import load_manifest
 from runner.steps.state import Progress, Run
 
-RUNS = "runs"
 _locks: dict[Path, int] = {}
 
 

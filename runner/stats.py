@@ -7,10 +7,10 @@ coverage follows from the binomial distribution alone (David and Nagaraja, *Orde
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb, exp, log
+from math import comb, exp, isfinite, log
 from statistics import NormalDist, fmean, median
 from typing import Literal
 
@@ -63,11 +63,17 @@ class Tail:
 def log_ratio(candidate: Sequence[float], incumbent: Sequence[float]) -> float:
     """Mean log rate of the candidate's blocks minus that of the incumbent's: one pair's value.
 
-    Raises ValueError for an arm without blocks or a rate that is not positive.
+    Raises ValueError for an arm without blocks or a rate that is no positive number.
     """
     if not candidate or not incumbent:
         raise ValueError("a pair needs blocks of both arms")
+    _require_finite((*candidate, *incumbent))
     return fmean(map(log, candidate)) - fmean(map(log, incumbent))
+
+
+def _require_finite(values: Iterable[float]) -> None:
+    if not all(map(isfinite, values)):
+        raise ValueError("a value is no finite number")
 
 
 def full_coverage(pairs: int) -> float:
@@ -98,7 +104,11 @@ def interval_rank(count: int, coverage: float) -> tuple[int, float]:
 
 
 def median_interval(values: Sequence[float], coverage: float = 1.0) -> Interval:
-    """Exact order-statistic interval of the median; the default takes the whole range, the widest there is."""
+    """Exact order-statistic interval of the median; the default takes the whole range, the widest there is.
+
+    Raises ValueError where there is no value, or one that is no number: NaN has no place in an order.
+    """
+    _require_finite(values)
     ordered = sorted(values)
     rank, exact = interval_rank(len(ordered), coverage)
     return Interval(ordered[rank - 1], ordered[-rank], exact)

@@ -13,12 +13,14 @@ from typing import Literal
 
 from runner import archive
 from runner.assurance import witnesses
+from runner.attest import dsse
 from runner.attest.statement import Signed, moment, open_signed
 from runner.attest.trust import Source, Trust
 from runner.boots import label_of
 from runner.digest import sha256_bytes, sha256_json
 from runner.draw import Draw, commitment
 from runner.errors import InputError, TrustError
+from runner.files import read_plain
 from runner.judge import judge, withdrawals
 from runner.ledger import LEDGER, REPORTS, SUFFIX, require_place
 from runner.material import check_material
@@ -27,7 +29,7 @@ from runner.model.base import Record
 from runner.model.boot import Label
 from runner.model.challenge import Challenge
 from runner.model.plan import Plan
-from runner.model.report import Measured, ReportPredicate
+from runner.model.report import EvidencePart, Measured, ReportPredicate
 from runner.model.statement import SignedIntent
 from runner.model.verdict import Figure, Status, overall
 from runner.replay import Replayed, read_evidence, replay
@@ -35,6 +37,9 @@ from runner.report import EVIDENCE, REPORT, TEXT, isolation_of
 from runner.report_text import render
 from runner.verify_order import check_order
 from runner.verify_samples import check_samples
+
+_ARCHIVE_LIMIT = 16 << 20
+"""Bytes of an evidence archive; what is committed is below 300 kB."""
 
 
 class Verification(Record):
@@ -184,7 +189,14 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
 def _archive(report: ReportPredicate, folder: Path) -> bytes:
     """The evidence archive, byte for byte the one that was signed; empty where nothing was kept."""
     path = folder / EVIDENCE
-    data = path.read_bytes() if path.is_file() else b""
+    data = b""
+    if path.exists():
+        try:
+            data = read_plain(path, _ARCHIVE_LIMIT)
+        except OSError as error:
+            raise TrustError(
+                "the evidence archive cannot be read", where=str(path), found=str(error.strerror)
+            ) from error
     found = sha256_bytes(data) if data else None
     _same("another evidence archive than was signed", report.evidence.archive, found, str(path))
     return data
@@ -211,7 +223,7 @@ def read_report(path: Path, trust: Trust) -> tuple[Signed, ReportPredicate, Path
     """The signed report at ``path`` (the file or its folder). Raises InputError, TrustError."""
     file = path / REPORT if path.is_dir() else path
     try:
-        data = file.read_bytes()
+        data = read_plain(file, dsse.FILE_LIMIT)
     except OSError as error:
         raise InputError("no report to read", where=str(file), found=str(error.strerror)) from error
     signed = open_signed(data, trust, str(file))
@@ -226,8 +238,22 @@ def _check_place(report: ReportPredicate, where: str) -> None:
             require_place(report, file.relative_to(root).as_posix())
 
 
-def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: bool = False) -> Verification:
-    """Check the report at ``path``. Raises TrustError for whatever does not follow, whatever its verdict says."""
+def _full(index: EvidencePart, kept: dict[str, bytes], run: Path | None) -> dict[str, bytes]:
+    """The kept files, and of the others the full evidence where the run's own folder has it."""
+    if run is None:
+        return kept
+    paths = {name: run / name for name in index.not_kept if (run / name).is_file()}
+    more = {name: path.read_bytes() for name, path in paths.items()}
+    return kept | {name: data for name, data in more.items() if sha256_bytes(data) == index.files[name]}
+
+
+def verify(
+    path: Path, trust: Trust, workspace: Path | None = None, *, deep: bool = False, run: Path | None = None
+) -> Verification:
+    """Check the report at ``path``. Raises TrustError for whatever does not follow, whatever its verdict says.
+
+    With ``deep``, evidence that its archive could not hold is read from the ``run`` folder, where that is here.
+    """
     signed, report, folder = read_report(path, trust)
     where = signed.where
     data = _archive(report, folder)
@@ -242,10 +268,12 @@ def verify(path: Path, trust: Trust, workspace: Path | None = None, *, deep: boo
     check_order(report.order.text, measured.plan, where)
     _check_verdicts(report, measured, where)
     kept = _kept(report, data, folder)
-    again = replay(measured, report.evidence, kept, where) if deep else Replayed()
+    again = Replayed()
     if deep:
+        evidence = _full(report.evidence, kept, run)
+        again = replay(measured, report.evidence, evidence, where)
         draw = Draw(bytes.fromhex(report.plan.seed), report.plan.digest)
-        for name, one in kept.items():
+        for name, one in evidence.items():
             place = f"{folder / EVIDENCE}, {name}"
             check_material(read_evidence(one, place), measured.plan, draw, place)
     return Verification(

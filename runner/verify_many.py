@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from runner import many
-from runner.attest.trust import Trust, load_trust, read_signers
+from runner.attest.trust import Trust, load_trust, read_signers_file
 from runner.errors import CarveError, InputError
 from runner.listing import expand
 from runner.paths import workspace as workspace_of
@@ -34,7 +34,7 @@ Answer = Verification | CarveError
 def _trust(workspace: Path | None, signers: Path | None) -> Trust:
     if signers is None:
         return load_trust(workspace)
-    return Trust(read_signers(signers.read_text(encoding="utf-8"), "user", str(signers)))
+    return Trust(read_signers_file(signers, "user"))
 
 
 @cache

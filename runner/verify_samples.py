@@ -7,7 +7,7 @@ from typing import NoReturn
 from runner.attest.statement import moment
 from runner.draw import Draw
 from runner.errors import TrustError
-from runner.identity import identity_faults
+from runner.identity import identity_faults, weights_faults
 from runner.model.base import Arm
 from runner.model.boot import BootRecord
 from runner.model.plan import PlannedWindow
@@ -87,6 +87,9 @@ def check_samples(report: ReportPredicate, measured: Measured, where: str) -> No
     planned = {boot.id: boot for boot in plan.boots}
     _check_boots(report, boots, set(planned), where)
     faults = {boot.id: identity_faults(boot, planned[boot.planned], plan) for boot in measured.boots}
+    sampled = {sample.boot for sample in measured.samples}
+    if found := weights_faults([boot for boot in measured.boots if boot.id in sampled], plan):
+        _refuse("boots of one run loaded different weights", where, "the same bytes in every boot", "; ".join(found))
     draw = Draw(bytes.fromhex(report.plan.seed), report.plan.digest)
     digests = set(report.evidence.files.values())
     for sample in measured.samples:

@@ -13,8 +13,8 @@ from runner.craft.bench import benches
 from runner.errors import InputError, StateError
 from runner.model.base import Record
 from runner.model.plan import Plan
-from runner.paths import state_home
-from runner.session import RUNS, at_work, runs
+from runner.paths import RUNS, state_home
+from runner.session import at_work, runs
 from runner.steps.journal import Event, events
 
 IDLE = "nothing runs now, and no craftsperson is at work"

@@ -21,6 +21,8 @@ from runner.digest import canonical_json, sha256_bytes
 from runner.errors import TrustError
 from runner.model.base import Record
 
+FILE_LIMIT = 1 << 20
+"""Bytes of a signed file: several times what the largest payload needs."""
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 
 
@@ -148,4 +150,14 @@ def verify(envelope: Envelope, find: Callable[[str], PublicKey | None], where: s
     return envelope.payload
 
 
-__all__ = ["PAYLOAD_TYPE", "Envelope", "Signature", "SigningKey", "parse", "pre_authentication", "sign", "verify"]
+__all__ = [
+    "FILE_LIMIT",
+    "PAYLOAD_TYPE",
+    "Envelope",
+    "Signature",
+    "SigningKey",
+    "parse",
+    "pre_authentication",
+    "sign",
+    "verify",
+]

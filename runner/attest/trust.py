@@ -13,6 +13,7 @@ key speaks for this user only.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from typing import Literal, get_args
 from runner.attest.keys import NAME, PublicKey, key_folder
 from runner.attest.sshsig import NAMESPACE
 from runner.errors import InputError, TrustError
+from runner.files import read_plain
 from runner.hidden import first_hidden
 
 Role = Literal["runner", "adopter"]
@@ -32,6 +34,8 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 Source = Literal["repository", "user"]
 
+_FILE_LIMIT = 1 << 20
+"""Bytes."""
 _PRINCIPAL = re.compile(rf"(?P<role>[a-z]+):(?P<name>{NAME})")
 _OPTION = re.compile(r'(?P<name>[a-z-]+)(="(?P<value>[^"]*)")?')
 _FIELDS = re.compile(r'(?:[^\s"]|"[^"]*")+')
@@ -192,9 +196,29 @@ def load_trust(workspace: Path | None, *, user: bool = True) -> Trust:
         files.append(("user", user_file()))
     signers: list[Signer] = []
     for source, path in files:
-        if path.exists():
-            signers.extend(read_signers(path.read_text(encoding="utf-8"), source, str(path)))
+        if os.path.lexists(path):
+            signers.extend(read_signers_file(path, source))
     return Trust(tuple(signers))
+
+
+def read_signers_file(path: Path, source: Source) -> tuple[Signer, ...]:
+    """Every signer of a file. Raises InputError for one that is no plain text.
+
+    The repository's is no link: what it shows would lie elsewhere, and another machine would trust others.
+    """
+    return read_signers(_text(path, links=source == "user"), source, str(path))
+
+
+def _text(path: Path, *, links: bool) -> str:
+    try:
+        return read_plain(path, _FILE_LIMIT, links=links).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            "the file of signers cannot be read",
+            where=str(path),
+            expected="a plain file of UTF-8 text",
+            found=getattr(error, "strerror", None) or str(error),
+        ) from error
 
 
 def signer_line(role: Role, name: str, key: PublicKey, *, valid_before: datetime | None = None) -> str:
@@ -209,7 +233,7 @@ def signer_line(role: Role, name: str, key: PublicKey, *, valid_before: datetime
 
 def trust_key(path: Path, line: str) -> bool:
     """Append ``line`` to a trust file unless it stands there already; whether it was added."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    text = _text(path, links=True) if path.exists() else ""
     if line in text.split("\n"):
         return False
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -227,6 +251,7 @@ __all__ = [
     "Trust",
     "load_trust",
     "read_signers",
+    "read_signers_file",
     "repository_file",
     "signer_line",
     "trust_key",

@@ -17,6 +17,9 @@ from runner.stats import DOCUMENTS
 
 RATIOS = ("ratio", "×")
 """Units of a threshold whose distance from 1 is a gain."""
+SCORED = frozenset({"kld", "ppl-prefill", "ppl-decode"})
+"""Gates whose unit is a document of so many tokens."""
+SCORED_TOKENS = 8
 Path = tuple[str | int, ...]
 
 
@@ -93,7 +96,11 @@ def _noise(measure: Measure, threshold: Threshold, manifest: SeatManifest | None
 
 
 def _amounts(path: Path, order: WorkOrder, request: GateRequest) -> Iterator[Fault]:
-    """Too few documents for a verdict."""
+    """Too few documents for a verdict, or too little of each."""
+    tokens = request.windows.get("tokens")
+    if request.name in SCORED and isinstance(tokens, int) and tokens < SCORED_TOKENS:
+        message = f"{request.name}: {tokens} tokens of a document are no document, {SCORED_TOKENS} are needed"
+        yield Fault((*path, "windows", "tokens"), message)
     documents = request.windows.get("documents")
     if isinstance(order, KernelOrder) and isinstance(documents, int) and documents < DOCUMENTS:
         message = f"{request.name}: {documents} documents cannot decide, {DOCUMENTS} are needed"

@@ -15,10 +15,10 @@ from runner.craft.taken import CandidateError, taken
 from runner.errors import SeatError, StateError
 from runner.model.attempt import Attempt
 from runner.model.verdict import Status
-from runner.paths import command, state_home
+from runner.paths import RUNS, command, state_home
 from runner.plan import runnable, target_of
 from runner.readiness import require_ready
-from runner.session import RUNS, open_run, release, runs
+from runner.session import open_run, release, runs
 from runner.standing import standing
 from runner.steps.boots import TOO_BUSY
 from runner.steps.seats import load_manifest

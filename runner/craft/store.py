@@ -37,10 +37,13 @@ def git(*words: str, folder: Path | None = None, environment: Mapping[str, str] 
     from git import Git  # noqa: PLC0415
     from git.exc import GitCommandError  # noqa: PLC0415
 
+    ours = _ENVIRONMENT | dict(environment or {})
+    # Inside a hook, or under an alias, these name another repository, and git would work on that one.
+    theirs = [f"--unset={name}" for name in os.environ if name.startswith("GIT_") and name not in ours]
     try:
         answer = Git(folder).execute(
-            ["git", *words],
-            env=_ENVIRONMENT | dict(environment or {}),
+            ["env", *theirs, "git", *words],
+            env=ours,
             stdout_as_string=False,
             strip_newline_in_stdout=False,
             kill_after_timeout=SECONDS,

@@ -5,19 +5,31 @@ from __future__ import annotations
 from math import isfinite
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """Lower-case hex SHA-256."""
 
-DecimalText = Annotated[str, StringConstraints(pattern=r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE]-?[0-9]+)?$")]
+
+def _finite(text: str) -> str:
+    if not isfinite(float(text)):
+        raise ValueError("no number that binary64 holds")
+    return text
+
+
+DecimalText = Annotated[
+    str,
+    StringConstraints(pattern=r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE]-?[0-9]+)?$"),
+    AfterValidator(_finite),
+]
 """A number that decides, kept as decimal text so that no reader rounds it."""
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.\-]*[a-z0-9])?$", max_length=80)]
 """A name: lower-case letters, digits, dots and dashes."""
 
-Instant = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z$")]
-"""UTC time in RFC 3339."""
+_DAY, _TIME = r"[0-9]{4}-[01][0-9]-[0-3][0-9]", r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
+Instant = Annotated[str, StringConstraints(pattern=f"^{_DAY}T{_TIME}Z$")]
+"""UTC time in RFC 3339, in the digits and hours that every reader takes alike: newer Pythons also read 24:00:00."""
 
 Arm = Literal["incumbent", "candidate"]
 """Which side of a comparison a window measured."""

@@ -12,7 +12,8 @@ class Tried(Record):
 
     exploit: Slug
     caught_by: tuple[str, ...]
-    """``gate name@version``, ``verify: reason``, ``ledger: reason`` or ``sandbox``; empty where nothing noticed."""
+    """``gate name@version``, of a library that was run with ``STATUS: reason``; ``verify: reason``, ``ledger: reason``
+    or ``sandbox``. Empty where nothing noticed."""
     open: str = ""
     """Why nothing is expected to notice it here; an exploit that nobody noticed and nobody expected is a failure."""
 

@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from runner.attest.statement import Signed
+from runner.hidden import without_hidden
 from runner.model.report import Measured, ReportPredicate
 from runner.review import figures, plots
 from runner.review.people import Waivers, told
@@ -26,7 +27,7 @@ def render(entry: Signed, measured: Measured, tries: int, waivers: Waivers = ())
         ("What each changed layer costs", plots.layer_costs(figures.layer_costs(measured))),
         ("What ran in each window", plots.rows_by_window(figures.rows_by_window(measured), variants)),
     ]
-    return templates.get_template("page.html.j2").render(
+    page = templates.get_template("page.html.j2").render(
         report=entry.of(ReportPredicate),
         measured=measured,
         told=told(entry.of(ReportPredicate), waivers),
@@ -36,6 +37,7 @@ def render(entry: Signed, measured: Measured, tries: int, waivers: Waivers = ())
         missing=without_sample(measured),
         plots=[(title, Markup(plot)) for title, plot in drawn],  # plots escape what they are given
     )
+    return without_hidden(page)
 
 
 __all__ = ["render"]

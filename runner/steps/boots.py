@@ -16,7 +16,7 @@ from runner.boots import label_of, new_record
 from runner.digest import canonical_json
 from runner.errors import SeatError
 from runner.files import write_whole
-from runner.identity import identity_faults
+from runner.identity import identity_faults, weights_faults
 from runner.loading import first_variant, loads
 from runner.model.boot import BootRecord
 from runner.model.plan import Plan, PlannedBoot, PlannedWindow
@@ -169,9 +169,12 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
 
 
 def _check_identity(run: Run, record: BootRecord, planned: PlannedBoot) -> None:
-    """Raises SeatError where a rank loaded something else than was built: a stale library, another engine."""
-    if faults := identity_faults(record, planned, run.plan):
-        raise SeatError("the engine loaded something else than was built", where=record.id, found="; ".join(faults))
+    """Raises SeatError where a rank loaded something else than was built, or than the boots before it."""
+    others = [one for one in boot_records(run) if one.id != record.id]
+    if faults := identity_faults(record, planned, run.plan) + weights_faults([*others, record], run.plan):
+        raise SeatError(
+            "the engine loaded something else than was built or served before", where=record.id, found="; ".join(faults)
+        )
 
 
 def _end(run: Run, record: BootRecord) -> None:

@@ -54,8 +54,9 @@ def test_an_adoption_cannot_be_dated_back(
     published: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
 ) -> None:
     publish(published, demo_runner, make_run(run="r2", started=START + timedelta(hours=5)), tmp_path / "s")
-    with pytest.raises(TrustError, match="earlier time than what it saw"):
+    with pytest.raises(TrustError, match="earlier time than what it saw") as caught:
         decide.adopt(desk(published, demo_adopter, 2), "r1", "good")
+    assert "reports/mini-lna2/r2/report.dsse.json of 2026-" in caught.value.found
     decide.adopt(desk(published, demo_adopter, 9), "r1", "good")
 
 
@@ -89,3 +90,33 @@ def test_adopting_reads_the_raw_evidence_again(
     assert check(folder).verdict == "PASS", "every digest and verdict fits: only the evidence tells"
     with pytest.raises(TrustError, match="not what its instrument reads"):
         decide.adopt(desk(workspace, demo_adopter), "r1", "fast")
+
+
+def test_what_nobody_can_read_again_is_not_adopted(
+    workspace: Path,
+    demo_runner: PrivateKey,
+    demo_adopter: PrivateKey,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sample that was edited passes where its evidence is left out; with the run's own folder it is looked at."""
+    monkeypatch.setenv("CARVE_STATE", str(tmp_path / "home"))
+    whole = publish(workspace, demo_runner, make_run(run="r0"), tmp_path / "s")
+    size = sum(path.stat().st_size for path in whole.iterdir())
+    monkeypatch.setattr("runner.report.FOLDER_LIMIT", size - 500)
+    run = make_run(run="r1")
+    folder = publish(workspace, demo_runner, run, tmp_path / "s")
+    missing = check(folder, deep=True).needs_full_evidence
+    assert missing
+    with pytest.raises(TrustError, match="evidence is not here") as caught:
+        decide.adopt(desk(workspace, demo_adopter), "r1", "fast")
+    assert missing[0] in caught.value.found
+    for name, data in run.files.items():
+        path = tmp_path / "home" / "runs" / "r1" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data if name.endswith("b0.json") else b"something else")
+    with pytest.raises(TrustError, match="evidence is not here"):
+        decide.adopt(desk(workspace, demo_adopter), "r1", "fast")
+    for name, data in run.files.items():
+        (tmp_path / "home" / "runs" / "r1" / name).write_bytes(data)
+    decide.adopt(desk(workspace, demo_adopter), "r1", "fast")

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from runner.attest.trust import load_trust
-from runner.identity import identity_faults
-from runner.model.boot import BootRecord
+from runner.identity import identity_faults, weights_faults
+from runner.model.boot import NO_WEIGHTS, BootRecord
 from runner.model.run import RunRecord
 from runner.model.verdict import Status
 from runner.session import open_run
 from runner.steps.state import Silent
 from runner.verify import verify
 from runner.workflow import execute
+from serve.seat import BootRequest
 from tests.runner.flow_orders import kernel_order, write_order
 from tests.runner.records import digest_of, make_run
 
@@ -71,3 +72,31 @@ def test_an_engine_other_than_the_sealed_one_measures_nothing(home: Path, monkey
     assert {verdict.gate: verdict.status for verdict in record.verdicts}["engaged"] is not Status.PASS
     report = run.workspace / "reports" / record.plan.order / record.run
     assert verify(report, load_trust(run.workspace), run.workspace).verdict is not Status.PASS
+
+
+def test_boots_that_serve_alike_load_the_same_bytes() -> None:
+    other = with_rank(weights=digest_of("another pack")).model_copy(update={"id": "shared-b-00000002"})
+    (fault,) = weights_faults([BOOT, other], RUN.plan)
+    assert fault.startswith(f"rank 1 loaded weights {digest_of('another pack')} in shared-b-00000002")
+    assert weights_faults([BOOT, with_rank(weights=NO_WEIGHTS), BOOT], RUN.plan) == ()
+
+
+def test_a_product_has_other_weights_on_purpose() -> None:
+    other = with_rank(weights=digest_of("a product")).model_copy(update={"planned": "candidate-only"})
+    product = PLANNED.model_copy(update={"id": "candidate-only", "product": True})
+    assert weights_faults([BOOT, other], RUN.plan.model_copy(update={"boots": (PLANNED, product)})) == ()
+
+
+def test_a_pack_that_changes_between_two_boots_measures_nothing_more(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def weights(request: BootRequest) -> str:
+        return digest_of("exchanged" if request.planned.id == "forcing" else "the pack")
+
+    monkeypatch.setattr("serve.adapters.fake._weights", weights)
+    run = open_run(write_order(home, kernel_order()), progress=Silent())
+    assert execute(run) == 2
+    record = RunRecord.model_validate_json((run.folder / "record.json").read_bytes())
+    assert {sample.boot.rpartition("-")[0] for sample in record.samples} == {"candidate-only", "desk"}
+    assert {one.gate: one.status for one in record.verdicts}["kld"] is Status.NOT_RUN
+    verify(run.workspace / "reports" / record.plan.order / record.run, load_trust(run.workspace), run.workspace)

@@ -104,7 +104,12 @@ def test_a_link_to_elsewhere_is_no_signed_file(
         ledger.load(workspace, trust_of(workspace))
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["folder", "pipe"])
+def without_end(path: Path) -> None:
+    with path.open("wb") as stream:
+        stream.truncate(1 << 40)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, without_end], ids=["folder", "pipe", "a tebibyte"])
 def test_only_plain_files_are_entries(make: Callable[[Path], None], workspace: Path) -> None:
     (workspace / ledger.LEDGER).mkdir(parents=True)
     make(workspace / ledger.LEDGER / f"{digest_of('entry')}{ledger.SUFFIX}")

@@ -112,6 +112,32 @@ def test_too_few_documents_or_pairs_are_refused() -> None:
         stats.median_interval([])
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("place", range(7))
+def test_what_is_no_number_has_no_place_in_an_order(value: float, place: int) -> None:
+    """Sorted among others, NaN stands where it stood before: one at the end left the low end of a range alone."""
+    values = [0.06] * 6
+    values.insert(place, value)
+    for judged in (lambda: stats.compare(values, 0.05), lambda: stats.a_a_floor(values)):
+        with pytest.raises(ValueError, match="no finite number"):
+            judged()
+    with pytest.raises(ValueError, match="no finite number"):
+        stats.log_ratio([1.0, value], [1.0])
+    with pytest.raises(ValueError, match="no finite number"):
+        stats.worst_end([*values, *[0.0] * 20], 0.95)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 5e-324, 0.05, -0.05])
+def test_equal_pairs_inside_the_margin_are_the_same_however_small(value: float) -> None:
+    compared = stats.compare([value] * 6, 0.05)
+    assert (compared.outcome, compared.median, compared.interval.half_width) == ("SAME", value, 0.0)
+
+
+def test_a_tie_with_the_margin_clears_nothing() -> None:
+    assert stats.compare([0.05, 0.06, 0.06, 0.06, 0.06, 0.06], 0.05).outcome == "UNRESOLVED"
+    assert stats.compare([0.05000000000000001] * 6, 0.05).outcome == "FASTER"
+
+
 def test_floor_is_half_the_range_of_six_pairs() -> None:
     assert stats.a_a_floor([-0.02, 0.0, 0.01, 0.0, 0.03, 0.01]) == pytest.approx(0.025)
 

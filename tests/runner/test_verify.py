@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -15,13 +16,13 @@ from runner.attest.keys import PrivateKey
 from runner.attest.trust import Trust, load_trust, repository_file, signer_line, trust_key, user_file
 from runner.digest import canonical_json, sha256_bytes
 from runner.draw import Draw
-from runner.errors import InputError, TrustError
+from runner.errors import CarveError, EvidenceError, InputError, TrustError
 from runner.measured import pack, unpack
 from runner.model.report import Measured
 from runner.model.verdict import Status
 from runner.verify import verify
 from runner.verify_samples import arm_of
-from tests.runner.records import Run, check, digest_of, make_run, make_workspace, publish, trust_of
+from tests.runner.records import RateInstrument, Run, check, digest_of, make_run, make_workspace, publish, trust_of
 
 pytestmark = pytest.mark.usefixtures("rate_gate")
 
@@ -118,6 +119,24 @@ def test_deep_refuses_a_sample_that_its_evidence_does_not_give(
     assert "another measure" in caught.value.found
 
 
+def test_deep_refuses_a_report_that_leaves_a_sample_out(
+    workspace: Path, demo_runner: PrivateKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gate is NOT_RUN where a window was not measured; evidence that can be read says that it was."""
+    run = make_run()
+    not_run = run.record.verdicts[0].model_copy(update={"status": Status.NOT_RUN, "figures": ()})
+    record = run.record.model_copy(update={"samples": run.record.samples[:-1], "verdicts": (not_run,)})
+    folder = publish(workspace, demo_runner, Run(record, run.files), tmp_path / "state")
+    assert check(folder).verdict is Status.NOT_RUN
+    with pytest.raises(TrustError, match="a sample was left out") as caught:
+        check(folder, deep=True)
+    assert run.record.samples[-1].window in caught.value.where
+    unreadable = EvidenceError("nothing to read")
+    monkeypatch.setattr(RateInstrument, "reduce", lambda *given: (_ for _ in ()).throw(unreadable))
+    monkeypatch.setattr("runner.replay._compare", lambda *given: None)
+    assert check(folder, deep=True).verdict is Status.NOT_RUN
+
+
 def test_what_no_gate_or_instrument_can_read_is_refused_and_stops_nothing_else(
     workspace: Path, demo_runner: PrivateKey, tmp_path: Path
 ) -> None:
@@ -145,6 +164,20 @@ def test_what_no_gate_or_instrument_can_read_is_refused_and_stops_nothing_else(
     assert check(second).verdict is Status.PASS
     with pytest.raises(TrustError, match="evidence that its instrument cannot read"):
         check(second, deep=True)
+
+
+@pytest.mark.parametrize("name", ["report.dsse.json", "evidence.tar.xz"])
+def test_a_report_is_of_plain_files(folder: Path, name: str) -> None:
+    """A pipe would keep its reader for ever, and a file without end fill its memory."""
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(CarveError, match=r"no report to read|archive cannot be read"):
+        check(folder)
+    (folder / name).unlink()
+    with (folder / name).open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(CarveError, match=r"no report to read|archive cannot be read"):
+        check(folder)
 
 
 def test_another_intent_under_the_right_name_is_refused(folder: Path) -> None:

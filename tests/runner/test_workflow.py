@@ -10,7 +10,7 @@ import pytest
 
 from runner.cli import run
 from runner.paths import source_root
-from tests.runner.flow_orders import QUALITY, gate_order, kernel_order, write_order
+from tests.runner.flow_orders import PRIMARY, QUALITY, SPEED, gate_order, kernel_order, write_order
 
 Answer = tuple[int, Any]
 
@@ -18,8 +18,9 @@ Answer = tuple[int, Any]
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
     """Exit code and JSON answer of one command."""
     capsys.readouterr()
-    code = run([*arguments, "--json"])
-    return code, json.loads(capsys.readouterr().out)
+    code, said = run([*arguments, "--json"]), capsys.readouterr()
+    assert said.out, said.err
+    return code, json.loads(said.out)
 
 
 def execute(capsys: pytest.CaptureFixture[str], order: Path) -> tuple[int, dict[str, dict[str, Any]], Path]:
@@ -100,3 +101,23 @@ def test_an_engine_against_itself_has_two_equal_arms(home: Path, capsys: pytest.
     assert "SAME" in verdicts["speed"]["reasons"][0]
     assert code == 0
     assert run(["verify", "--deep", str(report)]) == 0
+
+
+def test_pairs_of_boots_are_measured_and_verified(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every block of every quad in a boot of its own; a busy machine may leave it unresolved, nothing else."""
+    primary = PRIMARY.format(margin="0.2", pairs=6, tokens=24).replace("pairs: 6", "pairs: 6, pairing: boot")
+    text = kernel_order(gates=QUALITY + SPEED).replace("gates:\n", primary + "gates:\n", 1)
+    code, verdicts, report = execute(capsys, write_order(home, text))
+    speed = verdicts.pop("speed")
+    assert {name: one["status"] for name, one in verdicts.items()} == dict.fromkeys(verdicts, "PASS"), verdicts
+    assert (speed["status"], code) in (("PASS", 0), ("UNRESOLVED", 2)), speed
+    assert " between boots: log-ratio" in speed["reasons"][-1]
+    assert ask(capsys, "verify", "--deep", str(report))[0] == 0
+    assert sum(path.stat().st_size for path in report.iterdir()) <= 300_000
+    (run_folder,) = (home / "state" / "runs").iterdir()
+    record = json.loads((run_folder / "record.json").read_bytes())
+    blocks = {one["window"]: one for one in record["samples"] if one["window"].startswith("q")}
+    assert len(blocks) == len({one["boot"] for one in blocks.values()}) == 24
+    for quad in range(1, 7):
+        drawn = "".join("IC"[blocks[f"q{quad}-b{block}"]["variant"] == "lna2"] for block in range(1, 5))
+        assert drawn in ("ICCI", "CIIC")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -142,3 +144,53 @@ def test_trust_comes_from_the_repository_first_and_says_so(tmp_path: Path, priva
 def test_a_name_that_is_no_principal_is_refused() -> None:
     with pytest.raises(InputError, match="name for a key"):
         signer_line("runner", 'a" evil', KEY.public)
+
+
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_link(path: Path) -> None:
+    path.with_name("elsewhere").write_text("")
+    path.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        a_pipe,
+        a_link,
+        Path.mkdir,
+        lambda path: path.write_bytes(b"\xff\xfe"),
+        lambda path: path.write_text("# text\n", encoding="utf-16"),
+        lambda path: path.write_bytes(b"#" * (1 << 20) + b"\n"),
+    ],
+    ids=["a pipe", "a link", "a folder", "no text", "another encoding", "without end"],
+)
+def test_the_trust_root_is_a_plain_file_of_text(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    root = repository_file(tmp_path)
+    root.parent.mkdir()
+    make(root)
+    with pytest.raises(InputError, match="the file of signers cannot be read") as caught:
+        load_trust(tmp_path, user=False)
+    assert caught.value.exit_code == 3
+
+
+def test_a_link_to_nowhere_is_no_empty_trust_root(tmp_path: Path) -> None:
+    root = repository_file(tmp_path)
+    root.parent.mkdir()
+    root.symlink_to("nowhere")
+    with pytest.raises(InputError, match="the file of signers cannot be read"):
+        load_trust(tmp_path, user=False)
+
+
+def test_a_users_own_file_may_be_a_link(private_home: Path) -> None:
+    a_link(user_file_in(private_home))
+    assert load_trust(None) == Trust(())
+
+
+def user_file_in(home: Path) -> Path:
+    path = user_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    assert path.is_relative_to(home)
+    return path

@@ -132,7 +132,7 @@ def test_an_edited_order_does_not_take_the_candidate(kit: Kit, capsys: pytest.Ca
     kit.crew("honest")
     given_to(kit)
     candidate = candidate_of(kit)
-    kit.order.write_text(order_text().replace("bound: 0.001", "bound: 1000"))
+    kit.order.write_text(order_text().replace("bound: 0.001", "bound: 0.5"))
     assert run(["execute", str(kit.order), "--candidate", str(candidate), "--quiet"]) == 3
     assert "another text of it" in capsys.readouterr().err
 

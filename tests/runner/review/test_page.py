@@ -12,6 +12,7 @@ from rich.console import Console
 
 from runner.attest.keys import PrivateKey
 from runner.attest.statement import Signed
+from runner.hidden import first_hidden
 from runner.measured import unpack
 from runner.model.report import Measured, ReportPredicate
 from runner.report import compose
@@ -86,12 +87,13 @@ def test_a_disturbed_block_is_hollow_and_in_no_pair() -> None:
 
 def test_text_of_a_report_is_never_markup(workspace: Path, demo_runner: PrivateKey, tmp_path: Path) -> None:
     record = make_run().record
-    evil = "<script>alert(1)</script>[bold]"
+    evil = "<script>alert(1)</script>[bold]\u202etnecoNni\x1b[2J"
     boot = record.boots[0].model_copy(update={"ended": "died", "ended_reason": evil})
     (tmp_path / "report.dsse.json").write_bytes(compose(record.model_copy(update={"boots": (boot,)}), demo_runner))
     entry, _, _ = read_report(tmp_path, trust_of(workspace))
     html = page.render(entry, measured_of(entry), 1)
     assert "<script>" not in html and "&lt;script&gt;" in html
+    assert first_hidden(html) is None and "[bold]\ufffdtnecoNni\ufffd[2J" in html
 
 
 def test_the_terminal_shows_verdicts_pairs_and_launches(entry: Signed) -> None:
