@@ -8,6 +8,7 @@ from pathlib import Path
 from runner import ledger
 from runner.attest.trust import load_trust
 from runner.checks.citations import find_order
+from runner.checks.existence import to_be_written
 from runner.checks.judgement import planned_gates
 from runner.errors import SeatError, StateError
 from runner.model.order import WorkOrder, files_of, load_order
@@ -15,7 +16,7 @@ from runner.model.report import ReportPredicate
 from runner.model.scalars import UNKNOWN
 from runner.model.seat import Container, SeatManifest
 from runner.model.verdict import Status
-from runner.paths import source_root
+from runner.paths import command, source_root
 from runner.steps.seats import absent_here, has_adapter
 
 TAKEN = ("kernels/cpu/", "kernels/cuda/", "recipe/patches/")
@@ -86,6 +87,19 @@ def require_ready(order: WorkOrder, manifest: SeatManifest) -> None:
         )
 
 
+def require_written(order: WorkOrder, path: Path, manifest: SeatManifest) -> None:
+    """Raises StateError (exit code 2) where the checkout itself is to be judged and a source is not written yet."""
+    waits = to_be_written(order)
+    if waits and manifest.adapter != "fake":  # which brings its variants itself
+        raise StateError(
+            "there is nothing to judge yet",
+            where=f"order {order.id}: candidate.sources",
+            expected="sources in this checkout, or --candidate",
+            found=f"{', '.join(waits)} still to be written",
+            next_step=f"write it, or have it written: {command('dispatch', path, '--to', 'NAME', '--execute')}",
+        )
+
+
 def require_finished(order: WorkOrder, workspace: Path) -> None:
     """Raises StateError (exit code 2) naming every order that ``scope.only_after`` waits for.
 
@@ -112,4 +126,4 @@ def _by_hand(name: str) -> bool:
     return result is not None and result.decision is not None
 
 
-__all__ = ["missing", "require_finished", "require_ready"]
+__all__ = ["missing", "require_finished", "require_ready", "require_written"]

@@ -20,7 +20,7 @@ from runner.model.base import Record
 from runner.model.order import load_order
 from runner.paths import RUNS, state_home, workspace
 from runner.plan import runnable, target_of
-from runner.readiness import require_finished, require_ready
+from runner.readiness import require_finished, require_ready, require_written
 from runner.steps.journal import Journal, events
 from runner.steps.preflight import require_decidable
 from runner.steps.seats import load_manifest
@@ -45,6 +45,8 @@ def open_run(
     require_finished(loaded, workspace())
     if not resume:
         require_decidable(loaded, manifest)
+        if candidate is None:
+            require_written(loaded, order, manifest)
     name = resume or _new_name()
     folder = state_home() / RUNS / name
     kept = folder / "order.yaml"

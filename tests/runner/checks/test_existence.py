@@ -90,6 +90,11 @@ def test_a_source_that_may_be_written_is_no_fault_and_is_said(home: Path, capsys
     path.write_text(text.replace("variant: half-k", "variant: new"), encoding="utf-8")
     assert run(["check", str(path)]) == 0
     assert "kernels/cpu/new.cpp is still to be written" in capsys.readouterr().out
+    assert run(["execute", str(path), "--quiet"]) == 2  # before an engine is installed or a run begins
+    told = capsys.readouterr().err
+    assert "kernels/cpu/new.cpp still to be written" in told
+    assert "runner dispatch" in told
+    assert not (home / "state" / "runs").exists()
 
 
 def test_people_have_to_be_known_where_the_workspace_has_a_crew(home: Path) -> None:
