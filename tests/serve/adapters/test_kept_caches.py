@@ -1,4 +1,4 @@
-"""What a GPU seat compiles at one boot is found at the next: nothing in the cache's key depends on a boot's own home."""
+"""What a GPU seat compiles at one boot is found at the next: no boot's own home is in the key."""
 
 from __future__ import annotations
 
