@@ -37,7 +37,7 @@ _BEGUN = "begun.json"
 _CHECKPOINT = "ckpt/job.json"
 _LOG = "log.txt"
 _PROXY = re.compile(r"Quantized: (\S+) +bpw: +[\d.]+ +proxy_err: +([\d.]+)")
-_RUN = (
+_CODE = (
     "import sys; from exllamav3.conversion.convert_model import main, parser, prepare;"
     "arguments, state, fine, words = prepare(parser.parse_args(sys.argv[1:]));"
     "sys.exit(words) if not fine else main(arguments, state)"
@@ -124,9 +124,16 @@ def convert(conversion: Conversion, note: Callable[[str], None]) -> dict[str, En
             found="none",
             next_step="give the bake a `calibration`",
         )
+    conversion.work.mkdir(parents=True, exist_ok=True)
+    with whole_folder.alone(conversion.work):  # two would delete each other's modules
+        _run(conversion, library, note)
+        return collect(conversion)
+
+
+def _run(conversion: Conversion, library: str, note: Callable[[str], None]) -> None:
     resume = _begin(conversion, library)
     note(f"exllamav3 {library} {'goes on' if resume else 'converts'}: {len(conversion.bits)} linears")
-    command = [sys.executable, "-c", _RUN, *arguments(conversion, resume=resume)]
+    command = [sys.executable, "-c", _CODE, *arguments(conversion, resume=resume)]
     with (conversion.work / _LOG).open("ab") as log:
         done = subprocess.run(command, stdout=log, stderr=log, env=os.environ | {"PYTHONUNBUFFERED": "1"}, check=False)
     if done.returncode:
@@ -138,7 +145,6 @@ def convert(conversion: Conversion, note: Callable[[str], None]) -> dict[str, En
             found="\n    ".join(["", *last]),
             next_step="read log.txt there; the same call goes on from the last checkpoint",
         )
-    return collect(conversion)
 
 
 def _begin(conversion: Conversion, library: str) -> bool:

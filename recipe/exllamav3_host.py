@@ -18,8 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recipe import whole_folder
 from recipe.exllamav3_conversion import Conversion, convert, linears
 from recipe.headers import read_header
+from recipe.pack import read_pack
+from runner.errors import StateError
 
 
 def logits(pack: Path, tokens: Path, out: Path) -> None:
@@ -61,7 +64,11 @@ def distances(found: NDArray[np.floating], expected: NDArray[np.floating]) -> ND
 
 
 def whole_conversion(checkpoint: Path, calibration: Path, out: Path, bits: int) -> None:
-    """Every linear of the layers at ``bits``, on our token rows; the library's own pack is moved to ``out``."""
+    """Every linear of the layers at ``bits``, on our token rows; the library's own pack is moved to ``out``.
+
+    Raises what :func:`convert` raises, and StateError for a pack that lacks a module or a name that is taken.
+    """
+    whole_folder.partial(out)
     entries = {
         entry.name: entry for file in sorted(checkpoint.glob("*.safetensors")) for entry in read_header(file).entries
     }
@@ -71,7 +78,9 @@ def whole_conversion(checkpoint: Path, calibration: Path, out: Path, bits: int) 
     rows, columns = next(iter(read_header(calibration).entries)).shape
     conversion = Conversion(checkpoint, work, chosen, rows=rows, columns=columns, calibration=calibration)
     convert(conversion, lambda words: print(words, flush=True))
-    conversion.output.replace(out)
+    if missing := sorted(set(chosen) - set(read_pack(conversion.output).modules)):
+        raise StateError("the library's pack lacks modules", where=str(conversion.output), found=", ".join(missing))
+    whole_folder.publish(conversion.output, out)
 
 
 def main() -> None:

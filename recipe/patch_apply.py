@@ -10,14 +10,12 @@ kill ``apply`` or ``revert`` goes on where it was. Nothing becomes visible befor
 from __future__ import annotations
 
 import argparse
-import fcntl
-import os
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from recipe import whole_folder
 from recipe.patch_check import compile_all, import_check
 from recipe.patch_set import PatchSet, drifted, load_set, markers_in, ours
 from recipe.patch_shadow import build, read_file, shadow
@@ -97,21 +95,11 @@ def verify(site: Path, patches: PatchSet) -> None:
             )
 
 
-@contextmanager
-def _alone(site: Path) -> Iterator[None]:
-    """One process at a time writes below ``site``; StateError where another does. Ends with the process."""
+def _alone(site: Path) -> AbstractContextManager[None]:
+    """One process at a time writes below ``site``. InputError where it is no folder."""
     if not site.is_dir():
         raise InputError("no such folder", where=str(site), expected="site-packages", found="none")
-    descriptor = os.open(site, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise StateError(
-            "another process patches here", where=str(site), next_step="wait until it has ended, then run again"
-        ) from error
-    finally:
-        os.close(descriptor)
+    return whole_folder.alone(site)
 
 
 def _pristine(site: Path, patches: PatchSet, file: str) -> bytes:

@@ -23,37 +23,43 @@ def partial(folder: Path) -> Path:
 
 @contextmanager
 def building(folder: Path) -> Iterator[Path]:
-    """:func:`partial`, held by this process alone until it is published or left for a later attempt.
-
-    StateError where another process is at it. The hold ends with the process, however that ends.
-    """
+    """:func:`partial`, held (:func:`alone`) until it is published or left for a later attempt."""
     place = partial(folder)
     place.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if not _hold(descriptor, place):
-            raise StateError(
-                "another process is making this",
-                where=str(folder),
-                expected="one at a time",
-                found=str(place),
-                next_step="wait until it has ended, then run again",
-            )
+    with alone(place):
         try:
             _refuse_taken(folder)  # another may have published between the first look and the hold
             yield place
         finally:
             with suppress(OSError):  # it bears its name already, or keeps what a later attempt goes on with
                 place.rmdir()
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold an existing folder for this process alone; the hold ends with the process, however that ends.
+
+    StateError where another process holds it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if not _held(descriptor, folder):
+            raise StateError(
+                "another process is at work here",
+                where=str(folder),
+                expected="one at a time",
+                next_step="wait until it has ended, then run again",
+            )
+        yield
     finally:
         os.close(descriptor)
 
 
-def _hold(descriptor: int, place: Path) -> bool:
-    """Whether the open folder is this process's alone and still stands under its name."""
+def _held(descriptor: int, folder: Path) -> bool:
+    """Whether the open folder is now this process's, and still stands under its name."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(place.stat(), os.fstat(descriptor))
+        return os.path.samestat(folder.stat(), os.fstat(descriptor))
     except (BlockingIOError, FileNotFoundError):
         return False
 

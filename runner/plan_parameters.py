@@ -12,6 +12,8 @@ from runner.model.seat import SeatManifest
 
 _JUDGES = ("primary", "gates", "kill_lines", "floors")
 """Fields of an order that decide."""
+BROKEN_OFF = 1
+"""A crash happens; one that comes twice while blocks are timed may be somebody's choice."""
 
 
 def judgement_digest(order: WorkOrder) -> str:
@@ -35,11 +37,13 @@ def sealed_parameters(order: RunnableOrder, manifest: SeatManifest, request: Gat
     primary = order.primary if isinstance(order, KernelOrder | GateOrder) else None
     if request.name == "speed" and primary is not None:
         given |= {"metric": primary.metric, "margin": primary.margin}
-        given["boot_to_boot"] = manifest.noise.boot_to_boot
+        given |= {"boot_to_boot": manifest.noise.boot_to_boot, "broken_off": BROKEN_OFF}
         if primary.pairing == "boot":
             given["pairing"] = primary.pairing  # no record of the seat was paired so: the floor is that of the run
         elif manifest.noise.source != "assumed":
             given["a_a_half_width"] = manifest.noise.a_a_half_width
         given["texts"] = "equal" if "speculative_config" in manifest.arguments else manifest.noise.texts
+        if manifest.away:
+            given["short"] = "unresolved"
         given |= {"require": "not-slower"} if isinstance(order, GateOrder) else {"alone": "discounted"}
     return given | request.parameters

@@ -34,6 +34,10 @@ def test_every_law_has_its_tests() -> None:
     assert [row.split()[0] for row in rows("The laws")] == [str(law) for law in range(1, 13)]
 
 
+def test_every_claim_is_shown() -> None:
+    assert [int(row.split()[0]) for row in rows("What other tools do not have")] == list(range(1, 26))
+
+
 def test_every_public_failure_is_placed() -> None:
     assert [int(row.split()[0]) for row in rows("Public failures")] == list(PUBLIC)
 

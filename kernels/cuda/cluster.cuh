@@ -6,14 +6,15 @@
 // into shared memory, items ahead. Blocks hand on their partial sums, and the activations made of them, by stores into
 // each other's shared memory that barriers there count. No cluster waits for another; whoever ends last adds up.
 //
-//   turn j           inputs of item j    gate, up of item j       down of item j - 1   results of item j - 1
-//   16 warps         ░ x·suh, H, half    ████████████ push sums   ███████              ▒ H, svh
-//   one that pushes      ▒ activations of item j - 1, pushed ─────┘
-//   one that fetches ▄▄▄▄▄ bytes and scales of the next items, wherever there is room
+//   16 warps decode    ████ gate, up of item j ████ push sums   ██ down of item j - 1 ██   ████ gate, up of item j + 1 …
+//   one activates      ▓ activations of item j - 1, pushed      ▓ of item j, as soon as its sums are there
+//   four shape         ░ x·suh, H, half: inputs of item j + 1   ▒ H, svh: results of item j - 1
+//   one fetches        ▄▄▄▄ bytes and scales of the next items, wherever there is room
 //
+// No barrier of the block lies between them: each waits for what it needs, and a warp that decodes for its own needs only.
 // What down waits for is made while gate and up of the next item are decoded: only a cluster's last item waits for it.
 #pragma once
-#include "cluster_plan.cuh"
+#include "cluster_fetch.cuh"
 
 namespace carve {
 
@@ -32,109 +33,23 @@ __device__ __forceinline__ void transpose_over_groups(float (&value)[4]) {
   }
 }
 
-// What every part of the kernel knows.
+// What the warps of a block do.
 template <int K, Codebook BOOK>
-struct ClusterBlock {
-  const ClusterProblem& call;
-  const Problem& problem;
-  const ClusterLayout& at;
-  uint8_t* memory;
-  ClusterShared& shared;
-  const uint32_t base;  // of memory
-  const int warp, lane, rank, slices;
+struct ClusterWork : ClusterBlock {
+  using ClusterBlock::ClusterBlock;
 
-  __device__ __forceinline__ ClusterBlock(const ClusterProblem& call, uint8_t* memory)
-      : call(call), problem(call.problem), at(call.at), memory(memory), shared(*reinterpret_cast<ClusterShared*>(memory)),
-        base(shared_address(memory)), warp(threadIdx.x / 32), lane(threadIdx.x % 32), rank(rank_in_cluster()),
-        slices(call.problem.intermediate / 128) {}
-
-  __device__ __forceinline__ uint32_t barrier(const uint64_t& one) const {
-    return base + static_cast<uint32_t>(reinterpret_cast<const uint8_t*>(&one) - memory);
-  }
-
-  __device__ __forceinline__ const uint16_t* scales(int item) const {
-    return reinterpret_cast<const uint16_t*>(memory + at.scales_at + item % at.scale_slots * at.scale_bytes);
-  }
-
-  // The block's share of an item's gate and up, inputs / 16 rows of tiles each: the first-th copy and every stride-th after.
-  __device__ __forceinline__ void fetch_gate_up(int item, int first, int stride) const {
-    const int slot = item % at.gate_up_slots, rows = at.inputs / 16, half = rows / 2;
-    const uint32_t bytes = at.gate_row - 32, to = base + at.gate_up_at + slot * at.gate_up_bytes;
-    if (first < 2) barrier_expect(barrier(shared.gate_up[slot][first]), rows * bytes);
-    for (int number = first; number < 2 * rows; number += stride) {
-      const int part = number / rows, matrix = number / half % 2, row = part * half + number % half;
-      const uint16_t* trellis = entry_of(matrix ? problem.matrices[1].trellis : problem.matrices[0].trellis, shared.items[item].expert);
-      const uint8_t* from = reinterpret_cast<const uint8_t*>(trellis) + uint64_t(rank * rows + row) * bytes;
-      copy_bulk(to + (matrix * rows + row) * at.gate_row, from, bytes, barrier(shared.gate_up[slot][part]));
-    }
-  }
-
-  // The block's columns of an item's down; by one warp.
-  __device__ __forceinline__ void fetch_down(int item) const {
-    const int slot = item % at.down_slots, rows = problem.intermediate / 16;
-    const uint32_t bytes = at.down_row - 32, done = barrier(shared.down[slot]), to = base + at.down_at + slot * at.down_bytes;
-    if (lane == 0) barrier_expect(done, rows * bytes);
-    const uint8_t* trellis = reinterpret_cast<const uint8_t*>(entry_of(problem.matrices[2].trellis, shared.items[item].expert));
-    for (int row = lane; row < rows; row += 32)
-      copy_bulk(to + row * at.down_row, trellis + (uint64_t(row) * cluster_size + rank) * bytes, bytes, done);
-  }
-
-  // The scales of an item: suh of gate and up for the block's inputs, svh of gate and up, suh of down, svh of down for its
-  // columns. By one warp, four halves at a time.
-  __device__ __forceinline__ void fetch_scales(int item) const {
-    const int expert = shared.items[item].expert, inputs = at.inputs / 4, inner = problem.intermediate / 4;
-    const int total = 2 * inputs + 3 * inner + at.columns / 4;
-    const uint32_t to = base + at.scales_at + item % at.scale_slots * at.scale_bytes;
-    for (int number = lane; number < total; number += 32) {
-      int piece = number;
-      Table table = problem.matrices[0].suh;
-      int first = rank * inputs;
-      if (piece >= inputs) piece -= inputs, table = problem.matrices[1].suh;
-      if (number >= 2 * inputs) {
-        first = 0, piece = number - 2 * inputs, table = problem.matrices[0].svh;
-        if (piece >= inner) piece -= inner, table = problem.matrices[1].svh;
-        if (number >= 2 * inputs + 2 * inner) piece = number - 2 * inputs - 2 * inner, table = problem.matrices[2].suh;
-        if (number >= 2 * inputs + 3 * inner)
-          piece = number - 2 * inputs - 3 * inner, table = problem.matrices[2].svh, first = rank * (at.columns / 4);
-      }
-      copy_8(to + number * 8, entry_of(table, expert) + (first + piece) * 4);
-    }
-    copy_commit();
-    copy_wait<0>();
-    __syncwarp();
-    if (lane == 0) barrier_expect(barrier(shared.scales[item % at.scale_slots]), 0);
-  }
-
-  // Everything that the items need, as early as there is room; by one warp. Bytes of the first gate and up were asked for
-  // before. A slot of scales is free when one of gate and up is: it has two more.
-  __device__ __forceinline__ void fetch_all() const {
-    for (int item = 0; item <= shared.count; item++) {
-      if (item < shared.count) {
-        const int slot = item % at.gate_up_slots, use = item / at.gate_up_slots;
-        if (use > 0) barrier_wait(barrier(shared.gate_up_read[slot]), (use - 1) & 1);
-        if (item > 0) fetch_gate_up(item, lane, 32);
-        fetch_scales(item);
-      }
-      if (item > 0) {
-        const int slot = (item - 1) % at.down_slots, use = (item - 1) / at.down_slots;
-        if (use > 0) barrier_wait(barrier(shared.down_read[slot]), (use - 1) & 1);
-        fetch_down(item - 1);
-      }
-    }
-  }
-
-  // x · suh, rotated, as B fragments [block of 128 inputs, gate | up, row].
+  // x · suh, rotated, as B fragments [block of 128 inputs, gate | up, row]; by the warps that shape.
   __device__ __forceinline__ void transform(int item) const {
     const uint32_t rows = shared.items[item].rows;
     const int count = __popc(rows), tasks = count * 2 * (at.inputs / 128);
     const uint16_t* scale = scales(item);
-    for (int task = warp; task < tasks; task += decoders) {
+    for (int task = warp - first_shaper; task < tasks; task += shapers) {
       const int row = nth_row(rows, task % count), matrix = task / count % 2, block = task / count / 2, place = block * 128 + lane * 4;
       const float4 a = floats(*reinterpret_cast<const uint2*>(memory + at.x_at + (row * at.inputs + place) * 2));
       const float4 b = floats(*reinterpret_cast<const uint2*>(scale + matrix * at.inputs + place));
       float value[4] = {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
       hadamard128(value);
-      write_fragments<BOOK>(memory + at.fragments_at + task * fragment_bytes, value);
+      write_fragments<BOOK>(memory + at.fragments_at + (item & 1) * at.fragments_bytes + task * fragment_bytes, value);
     }
   }
 
@@ -142,7 +57,8 @@ struct ClusterBlock {
   __device__ __forceinline__ void gate_up(int item) const {
     const int slot = item % at.gate_up_slots, count = __popc(shared.items[item].rows), matrix = warp / 8;
     const int group = lane / 4, t = lane % 4, half = at.inputs / 128;  // quads
-    const uint32_t fragment = base + at.fragments_at + (matrix * count + min(group, count - 1)) * fragment_bytes + t * 16;
+    const uint32_t fragment =
+        base + at.fragments_at + (item & 1) * at.fragments_bytes + (matrix * count + min(group, count - 1)) * fragment_bytes + t * 16;
     const uint32_t tiles_at = base + at.gate_up_at + slot * at.gate_up_bytes + (matrix * (at.inputs / 16) + t) * at.gate_row;
     for (int column = warp % 8 * 2; column < slices * 8; column += 16) {
       float sums[2][1][4] = {};
@@ -224,7 +140,7 @@ struct ClusterBlock {
     const int quads = problem.intermediate / 64;
     const uint32_t fragment = base + at.activations_at + (item & 1) * at.activation_bytes + min(group, count - 1) * fragment_bytes + t * 16;
     const uint32_t tiles_at = base + at.down_at + slot * at.down_bytes + t * at.down_row;
-    float* sums_at = reinterpret_cast<float*>(memory + at.sums_at);
+    float* sums_at = reinterpret_cast<float*>(memory + at.sums_at + (item & 1) * at.sums_bytes);
     barrier_wait(barrier(shared.down[slot]), item / at.down_slots & 1);
     barrier_wait(barrier(shared.activation[item & 1]), item >> 1 & 1);
     for (int column = warp; column < at.columns / 16; column += decoders) {
@@ -246,18 +162,74 @@ struct ClusterBlock {
   // Rotates and scales the sums of down: one expert's part of the output, at the row's first slot that names it.
   __device__ __forceinline__ void finish(int item) const {
     const uint32_t rows = shared.items[item].rows;
-    const int count = __popc(rows), blocks = at.columns / 128, expert = shared.items[item].expert;
-    const uint16_t* scale = scales(item) + 2 * at.inputs + 3 * problem.intermediate;
-    for (int task = warp; task < count * blocks; task += decoders) {
+    const int count = __popc(rows), blocks = at.columns / 128, tasks = count * blocks, expert = shared.items[item].expert;
+    const uint16_t* svh = entry_of(problem.matrices[2].svh, expert) + rank * at.columns + lane * 4;
+    int task = warp - first_shaper;
+    uint2 scale = task < tasks ? halves_at(svh, task % blocks * 128) : make_uint2(0, 0);  // on its way while sums are waited for
+    barrier_wait(barrier(shared.sums_ready[item & 1]), item >> 1 & 1);
+    for (; task < tasks; task += shapers) {
       const int number = task / blocks, place = task % blocks * 128 + lane * 4, row = nth_row(rows, number);
       const int id = lane < problem.topk ? shared.ids[row * problem.topk + lane] : -1;
       const int slot = __ffs(__ballot_sync(0xffffffffu, id == expert)) - 1;
-      const float4 sum = *reinterpret_cast<const float4*>(memory + at.sums_at + (number * at.sums_stride + place) * 4);
+      const float4 sum =
+          *reinterpret_cast<const float4*>(memory + at.sums_at + (item & 1) * at.sums_bytes + (number * at.sums_stride + place) * 4);
       float value[4] = {sum.x, sum.y, sum.z, sum.w};
-      rotate_and_scale(value, *reinterpret_cast<const uint2*>(scale + place));
+      if (task >= shapers) scale = halves_at(svh, task % blocks * 128);
+      rotate_and_scale(value, scale);
       __stcg(reinterpret_cast<float4*>(problem.results + int64_t(row * problem.topk + slot) * problem.hidden + rank * at.columns + place),
              make_float4(value[0], value[1], value[2], value[3]));
     }
+  }
+
+  // Inputs of an item, then results of the one two before it.
+  __device__ __forceinline__ void shape_all() const {
+    for (int item = 0; item < shared.count + 2; item++) {
+      if (item < shared.count) {
+        if (item > 1) barrier_wait(barrier(shared.fragments_read[item & 1]), (item - 2) >> 1 & 1);
+        barrier_wait(barrier(shared.scales[item % at.scale_slots]), item / at.scale_slots & 1);
+        transform(item);
+        tell(shared.fragments_ready[item & 1]);
+      }
+      if (item > 1) {
+        finish(item - 2);
+        tell(shared.sums_read[item & 1]);
+      }
+    }
+  }
+
+  // Gate and up of an item, then down of the one before it.
+  __device__ __forceinline__ void decode_all() const {
+    for (int item = 0; item <= shared.count; item++) {
+      if (item < shared.count) {
+        if (threadIdx.x == 0) expect(item);
+        barrier_wait(barrier(shared.fragments_ready[item & 1]), item >> 1 & 1);
+        MARK(3);
+        if (item == 0) cluster_wait();  // all blocks of the cluster have set up what others store into
+        gate_up(item);
+        tell(shared.gate_up_read[item % at.gate_up_slots]);
+        tell(shared.fragments_read[item & 1]);
+        MARK(4);
+      }
+      if (item > 0) {
+        if (item > 2) barrier_wait(barrier(shared.sums_read[(item - 1) & 1]), (item - 3) >> 1 & 1);
+        down(item - 1);
+        tell(shared.down_read[(item - 1) % at.down_slots]);
+        tell(shared.sums_ready[(item - 1) & 1]);
+        MARK(8);
+      }
+    }
+  }
+
+  // Activations of the items; before, the first slot of every row with the same id, for the sum at the end.
+  __device__ __forceinline__ void activate_all() const {
+    for (int slot = lane; slot < problem.rows * problem.topk; slot += 32) {
+      int first = slot / problem.topk * problem.topk;
+      while (shared.ids[first] != shared.ids[slot]) first++;
+      shared.first_slot[slot] = first % problem.topk;
+    }
+    if (shared.count > 0) cluster_wait();
+    uint32_t phases = 0;
+    for (int item = 0; item < shared.count; item++) activate(item, phases);
   }
 
   // The sum over the slots of every row, for the block's columns.
@@ -294,13 +266,13 @@ struct ClusterBlock {
 template <int K, Codebook BOOK>
 __global__ void __launch_bounds__(cluster_threads, 1) routed_experts_clustered(const __grid_constant__ ClusterProblem call) {
   CARVE_SHARED(memory);
-  const ClusterBlock<K, BOOK> block(call, memory);
+  const ClusterWork<K, BOOK> block(call, memory);
   const Problem& problem = call.problem;
   ClusterShared& shared = block.shared;
   const int thread = threadIdx.x;
   MARK(0);
   const bool never = preload_tables<cluster_threads>(problem);
-  if (thread < cluster_barriers) barrier_init(block.barrier(shared.gate_up[0][0]) + thread * 8);
+  if (thread < cluster_barriers) barrier_init(block.barrier(shared.gate_up[0][0]) + thread * 8, ClusterBarriers::arrivals_at(thread));
   barrier_init_done();
   wait_for_launches_before();
   const int id = thread < problem.rows * problem.topk ? problem.ids[thread] : never ? 0 : -1;
@@ -313,43 +285,20 @@ __global__ void __launch_bounds__(cluster_threads, 1) routed_experts_clustered(c
   const int count = shared.count;
   if (thread == 0 && blockIdx.x == 0) count_launch(problem.layer, problem.rows);
   MARK(1);
-  const bool decodes = block.warp < decoders;
   if (count > 0) {
     // One copy a warp at a time: a warp's copies start one after the other.
-    if (decodes && block.lane == 0) block.fetch_gate_up(0, block.warp, decoders);
+    if (block.warp < decoders && block.lane == 0) block.fetch_gate_up(0, block.warp, decoders);
     __syncwarp();
     cluster_arrive();
   }
-  if (count > 0 && block.warp == fetching_warp) block.fetch_all();
-  if (block.warp == activating_warp) {
-    for (int slot = block.lane; slot < problem.rows * problem.topk; slot += 32) {
-      int first = slot / problem.topk * problem.topk;
-      while (shared.ids[first] != shared.ids[slot]) first++;
-      shared.first_slot[slot] = first % problem.topk;
-    }
-    if (count > 0) cluster_wait();
-    uint32_t phases = 0;
-    for (int item = 0; item < count; item++) block.activate(item, phases);
-  }
-  for (int item = 0; item <= count && count > 0 && decodes; item++) {
-    if (item < count) {
-      if (thread == 0) block.expect(item);
-      barrier_wait(block.barrier(shared.scales[item % block.at.scale_slots]), item / block.at.scale_slots & 1);
-      MARK(2);
-      block.transform(item);
-    }
-    sync_some<1, decoding_threads>();
-    MARK(3);
-    if (item == 0) cluster_wait();  // all blocks of the cluster have set up what others store into
-    if (item < count) block.gate_up(item);
-    MARK(4);
-    if (item > 0) block.down(item - 1);
-    MARK(8);
-    sync_some<1, decoding_threads>();
-    if (thread == 0 && item < count) barrier_expect(block.barrier(shared.gate_up_read[item % block.at.gate_up_slots]), 0);
-    if (thread == 0 && item > 0) barrier_expect(block.barrier(shared.down_read[(item - 1) % block.at.down_slots]), 0);
-    if (item > 0) block.finish(item - 1);
-  }
+  if (block.warp == activating_warp)
+    block.activate_all();
+  else if (count > 0 && block.warp == fetching_warp)
+    block.fetch_all();
+  else if (count > 0 && block.warp < decoders)
+    block.decode_all();
+  else if (count > 0)
+    block.shape_all();
   let_next_launch_start();
   if (count == 0 && blockIdx.x >= cluster_size) return;
   MARK(10);

@@ -127,10 +127,15 @@ __device__ __forceinline__ uint32_t address_at(uint32_t address, uint32_t rank) 
   return mapped;
 }
 
-// Barriers in shared memory that count bytes: a phase ends when one thread has said how many and they have come.
+// Barriers in shared memory that count arrivals and bytes: a phase ends when all have arrived and the bytes have come that
+// they announced.
 
-__device__ __forceinline__ void barrier_init(uint32_t barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+__device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // Makes the barriers that this thread has set up visible to the cluster and to the copy engine.

@@ -23,6 +23,8 @@ from runner.paths import source_root, workspace
 from runner.steps.make import estimate
 
 CPU_SOURCES = "kernels/cpu/"
+BROUGHT = "packs/"
+"""Where packs lie that git does not hold: whoever runs the order brings them, and its plan says what is missing."""
 
 
 def existence(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
@@ -73,7 +75,8 @@ def _variants(order: KernelOrder, manifest: SeatManifest) -> Iterator[Fault]:
 
 def _pack(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
     pack = source_root() / manifest.pack
-    if manifest.adapter == "process" and manifest.generated is None and not (pack / "config.json").is_file():
+    made = manifest.generated is not None or manifest.pack.startswith(BROUGHT)
+    if manifest.adapter == "process" and not made and not (pack / "config.json").is_file():
         yield Fault(("target", "pack"), f"no pack stands at {pack}: there is no config.json")
     elif manifest.adapter == "process" and isinstance(order, RecipeOrder) and order.recipe and not files_of(order):
         try:

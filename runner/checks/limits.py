@@ -62,6 +62,8 @@ _ELSEWHERE = {
     "pairing": "primary",
     "a_a_half_width": "the seat's manifest",
     "boot_to_boot": "the seat's manifest",
+    "broken_off": "the plan",
+    "short": "the seat's manifest",
 }
 """What ``speed`` is sealed with, and whose it is to say: an order that says it twice could say it softer."""
 _SOFTER = {"texts": "equal", "alone": "discounted"}

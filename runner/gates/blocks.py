@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal
 
+from runner.gates.base import GateInput
 from runner.gates.common import Reading
 from runner.gates.engagement import incumbent_of
 from runner.model.sample import SpeedMeasure
@@ -74,6 +75,28 @@ def blocks_of(readings: Iterable[Reading]) -> list[Block]:
         candidate = place in (0, 3) if same else one.sample.variant != incumbent_of(one.window)
         blocks.append(Block(one, str(one.window.arguments.get("quad", "")), place, candidate))
     return blocks
+
+
+def without_unmeasured(given: GateInput) -> tuple[GateInput, int]:
+    """The input without the quads of which a block has no sample, and how many these are.
+
+    Where no quad is whole nothing is left out: then nothing was measured, and the gate says what is missing.
+    """
+    measured = {sample.window for sample in given.samples}
+    quads = {window.id: str(window.arguments.get("quad", "")) for window in given.windows if window.arm == "drawn"}
+    torn = {quad for window, quad in quads.items() if window not in measured}
+    if not torn or torn == set(quads.values()):
+        return given, 0
+    left = {window for window, quad in quads.items() if quad in torn}
+    return (
+        given.model_copy(
+            update={
+                "windows": tuple(window for window in given.windows if window.id not in left),
+                "samples": tuple(sample for sample in given.samples if sample.window not in left),
+            }
+        ),
+        len(torn),
+    )
 
 
 def one_variant(blocks: Iterable[Block]) -> bool:

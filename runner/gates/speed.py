@@ -17,6 +17,7 @@ from runner.gates.blocks import (
     pairs_of,
     rate,
     text_share,
+    without_unmeasured,
 )
 from runner.gates.common import Decision, Reading, decide, figure, invalid, verdict
 from runner.model.sample import SpeedMeasure
@@ -58,21 +59,35 @@ class Parameters(GateParameters):
     texts: Literal["any", "mostly", "equal"] = "any"
     """``equal``: both arms must have written the same ids. Where a draft model speculates the text sets the rate, so a
     win on another text is no win. ``mostly``: at least nine texts of ten, so that what is timed is what is right."""
+    broken_off: int | None = None
+    """Most boots with timed blocks that may have been broken off: whoever stops a run whenever a quad looks bad, and
+    resumes it, picks its quads."""
+    short: Literal["invalid", "unresolved"] = "invalid"
+    """``unresolved``: a machine that is lent for minutes may not see every quad. Those that were measured whole are
+    compared, and the rest are lost pairs: such a run is never faster, but it may be slower."""
     tail: Limit | None = None
     """Least median rate of the slowest candidate boot over the fastest; below it FAIL. Without it only reported."""
 
 
 def judge(given: GateInput) -> Verdict:
     """FASTER is PASS, SLOWER and SAME are FAIL; a floor above the margin or lost pairs leave it UNRESOLVED."""
-    return verdict(NAME, VERSION, decide(Parameters, (SpeedMeasure,), given, _decide))
+    lost = 0
+    if given.parameters.get("short") == "unresolved":
+        given, lost = without_unmeasured(given)
+
+    def then(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput) -> Decision:
+        return _decide(wanted, readings, given, lost)
+
+    return verdict(NAME, VERSION, decide(Parameters, (SpeedMeasure,), given, then))
 
 
-def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput) -> Decision:
+def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput, lost: int) -> Decision:
     blocks = blocks_of(readings)
     disturbed = _disturbed_share(given)
     if disturbed > DISTURBED_SHARE:
         return invalid(f"{disturbed:.0%} of the blocks were disturbed, at most {DISTURBED_SHARE:.0%}")
     pairs, faults = pairs_of(blocks, wanted.metric, wanted.pairing)
+    faults += _broken_off(wanted, blocks, given)
     if wanted.pairing == "boot":
         faults += _other_pools(blocks, given)
     if wanted.texts == "equal":
@@ -88,14 +103,14 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
     clocks = clock_faults(blocks)
     if clocks:
         return invalid(*clocks)
-    control = _control(wanted, blocks, readings, given)
+    control = _control(wanted, blocks, readings, given, lost)
     if isinstance(control, Decision):
         return control
     comparison = compare([pair.value for pair in whole], float(wanted.margin))
     floor = float(wanted.a_a_half_width) if wanted.a_a_half_width is not None else _floor(whole)
     slow = tail(candidate_rates(blocks, wanted.metric), float(wanted.tail or 0))
     figures = _figures(wanted, comparison, floor, slow, len(pairs))
-    doubts = [*_lost(len(pairs) - len(whole)), *_floor_doubts(wanted, floor)]
+    doubts = [*_lost(lost + len(pairs) - len(whole)), *_floor_doubts(wanted, floor)]
     if control is not None:
         left = comparison.median - max(control, 0.0)
         figures += (
@@ -167,6 +182,14 @@ def _disturbed_share(given: GateInput) -> float:
     return sum(bool(sample.disturbed) for sample in blocks) / len(blocks) if blocks else 0.0
 
 
+def _broken_off(wanted: Parameters, blocks: list[Block], given: GateInput) -> list[str]:
+    timed = {block.reading.window.boot for block in blocks}
+    found = [boot.id for boot in given.boots if boot.planned in timed and boot.ended == "aborted"]
+    if wanted.broken_off is None or len(found) <= wanted.broken_off:
+        return []
+    return [f"boots with timed blocks were broken off: {', '.join(found)}; at most {wanted.broken_off} may be"]
+
+
 def _other_pools(blocks: list[Block], given: GateInput) -> list[str]:
     """Arms that do not share a boot must have had the same room: a kernel that starves the KV pool works on less."""
     sizes = {boot.id: boot.kv_tokens for boot in given.boots}
@@ -188,7 +211,7 @@ def _floor(pairs: list[Pair]) -> float | None:
 
 
 def _control(
-    wanted: Parameters, blocks: list[Block], readings: tuple[Reading, ...], given: GateInput
+    wanted: Parameters, blocks: list[Block], readings: tuple[Reading, ...], given: GateInput, lost: int
 ) -> float | Decision | None:
     """How much faster the incumbent alone is than beside the candidate, as a natural-log ratio; None in an A/A plan.
 
@@ -197,7 +220,7 @@ def _control(
     if one_variant(blocks):
         return None
     shared = [block for block in blocks if not block.candidate]
-    if len({block.reading.sample.boot for block in blocks}) < 2:
+    if len({block.reading.sample.boot for block in blocks}) < 2 and not lost:  # where quads are lost nothing is decided
         return invalid("at least two shared boots are needed")
     roles = {boot.id: boot.role for boot in given.planned_boots}
     alone = [rate(one, wanted.metric) for one in readings if roles.get(one.window.boot) == "incumbent-only"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from runner.gates.base import GateInput
 from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample
-from tests.gates.build import Case
-from tests.gates.cases_speed import Readings, all_of, alone, block, one, quads
+from tests.gates.build import Case, boot
+from tests.gates.cases_speed import ROLES, Readings, all_of, alone, block, one, quads
 
 
 def paired_by_boot(readings: Readings) -> Readings:
@@ -34,8 +36,46 @@ def _slow_in_one_boot(planned: PlannedWindow, taken: Sample) -> Sample:
 
 def _pools(asked: GateInput, place: str, tokens: int) -> GateInput:
     """One boot has a pool of ``tokens`` where the others have 4096."""
-    records = [boot.model_copy(update={"kv_tokens": tokens}) if boot.planned == place else boot for boot in asked.boots]
+    records = [had.model_copy(update={"kv_tokens": tokens}) if had.planned == place else had for had in asked.boots]
     return asked.model_copy(update={"boots": tuple(records)})
+
+
+def _broken_off(readings: Readings, **parameters: int) -> GateInput:
+    """Three times a shared boot was broken off and begun again, and once one that times nothing."""
+    asked = one(readings, ROLES | {"forcing": "forcing"}, **parameters)
+    names = ("shared-a", "shared-a", "shared-b", "forcing")
+    records = [boot(name, id=f"{name}-0000001{number}", ended="aborted") for number, name in enumerate(names)]
+    return asked.model_copy(update={"boots": (*records, *asked.boots)})
+
+
+def _cut_short(readings: Readings, *unmeasured: str, **parameters: Any) -> GateInput:
+    """The run ended before the windows whose names begin so were measured."""
+    asked = one(readings, **parameters)
+    kept = [sample for sample in asked.samples if not sample.window.startswith(unmeasured)]
+    return asked.model_copy(update={"samples": tuple(kept)})
+
+
+def short() -> list[Case]:
+    faster, rest = [*quads(1.5), *alone()], ("q4-b3", "q4-b4", "q5", "q6")
+    torn = tuple(f"q{quad}-b4" for quad in range(1, 7))
+    return [
+        ("short-run-whole_pass", one(faster, short="unresolved"), "PASS", "FASTER"),
+        ("short-run_fail", _cut_short(faster, *rest, short="unresolved"), "UNRESOLVED", "3 pairs fewer than planned"),
+        (
+            "short-run-slower_fail",
+            _cut_short([*quads(0.5), *alone()], "q6", short="unresolved"),
+            "FAIL",
+            "SLOWER: log-ratio",
+        ),
+        ("short-run-not-asked-about_invalid", _cut_short(faster, *rest), "INVALID", "q4-b3: not measured"),
+        ("short-run-nothing-whole_invalid", _cut_short(faster, *torn, short="unresolved"), "INVALID", "q1-b4: not"),
+        (
+            "short-run-without-control_invalid",
+            _cut_short(faster, "q6", "alone", short="unresolved"),
+            "INVALID",
+            "alone-b1: not measured",
+        ),
+    ]
 
 
 def paired() -> list[Case]:
@@ -47,6 +87,7 @@ def paired() -> list[Case]:
         else (planned, taken)
         for planned, taken in apart
     ]
+    shared_boots = [*faster, *lonely]
     whole = one(apart, PAIRED, pairing="boot")
     return [
         ("boot-pairs_pass", whole, "PASS", "FASTER between boots: log-ratio"),
@@ -70,6 +111,14 @@ def paired() -> list[Case]:
             "PASS",
             "FASTER: log",
         ),
+        (
+            "broken-off-too-often_invalid",
+            _broken_off(shared_boots, broken_off=2),
+            "INVALID",
+            "were broken off: shared-a",
+        ),
+        ("broken-off-as-often-as-may-be_pass", _broken_off(shared_boots, broken_off=3), "PASS", "FASTER: log"),
+        ("broken-off-not-asked-about_pass", _broken_off(shared_boots), "PASS", "FASTER: log"),
         ("boot-pairs-in-shared-boots_invalid", one([*faster, *lonely], pairing="boot"), "INVALID", "share a boot"),
         ("boot-pairs-two-in-one_invalid", one(shared, PAIRED, pairing="boot"), "INVALID", "quad q1: two of its blocks"),
         ("boot-pairs-not-sealed_invalid", one(apart, PAIRED), "INVALID", "come from several boots"),

@@ -43,7 +43,12 @@ CASES = {
     "kld": cases_quality.kld,
     "ppl-prefill": cases_quality.ppl_prefill,
     "ppl-decode": cases_quality.ppl_decode,
-    "speed": lambda: [*cases_speed.speed(), *cases_speed_boots.paired(), *cases_speed_text.texts()],
+    "speed": lambda: [
+        *cases_speed.speed(),
+        *cases_speed_boots.paired(),
+        *cases_speed_boots.short(),
+        *cases_speed_text.texts(),
+    ],
     "four-streams": cases_streams.four_streams,
     "needle": cases_quality.needle,
     "kv-window": cases_quality.kv_window,

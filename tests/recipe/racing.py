@@ -17,7 +17,7 @@ from tests.recipe.overlays import contents
 from tests.recipe.works import WORKS, Work
 
 MADE, TOLD, BROKEN = 0, 10, 1
-_TELLING = ("another process is making this", "another process patches here", "the folder exists already")
+_TELLING = ("another process is at work here", "the folder exists already")
 
 
 def main(name: str, folder: Path, count: int) -> dict[str, int]:

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 from carve_kernels.exl3.pack_format import tensor_names
 
-from recipe import bake
+from recipe import bake, whole_folder
 from recipe.bake_coding import CONVERSION
 from recipe.exllamav3_conversion import PLAIN, Conversion, arguments, collect, convert, recipe_text
+from recipe.exllamav3_host import whole_conversion
+from recipe.mini.dequantise import dequantise
 from recipe.mini.random_pack import generate
 from recipe.pack import read_pack
 from recipe.pack_write import write_shard
@@ -58,6 +60,18 @@ def main(args, state):
             file = pathlib.Path(args["w"]) / f"qtensors/{name}.safetensors"
             save_file(pack_format.to_tensors(name, coded.linear), file)
             print(f" -- Quantized: {name:40}  bpw: {bits:5.2f}  proxy_err: {0.01234:8.6f}  o.  g_sc: 1.0")
+            if not (os.environ.get("LOSE") and name.endswith("k_proj")):
+                tensors |= pack_format.to_tensors(name, coded.linear)
+                del tensors[name + ".weight"]
+    out = pathlib.Path(args["o"])
+    out.mkdir(exist_ok=True)
+    save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, out / "model.safetensors")
+    for file in pathlib.Path(args["i"]).glob("*.json"):
+        if "index" not in file.name:
+            (out / file.name).write_bytes(file.read_bytes())
+    config = json.loads((out / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "exl3"}
+    (out / "config.json").write_text(json.dumps(config))
 """
 NAMES = [f"model.layers.0.self_attn.{part}_proj" for part in "qkvo"]
 
@@ -182,6 +196,29 @@ def test_modules_that_are_not_what_was_asked_for_are_refused(library: Path, stan
     ):
         with pytest.raises(StateError, match="another module than it was asked for"):
             collect(other)
+
+
+def test_a_whole_conversion_is_a_whole_pack_of_one_process(
+    library: Path, standing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU host three at once once wrote into one folder, and a pack came out without its first layer."""
+    rows, out = tmp_path / "rows.safetensors", tmp_path / "made"
+    write_shard(rows, {"input_ids": np.ones((2, 8), np.int64)})
+    source = dequantise(standing, tmp_path / "plain")
+    work = tmp_path / "made.work"
+    work.mkdir()
+    with whole_folder.alone(work), pytest.raises(StateError, match="another process"):
+        whole_conversion(source, rows, out, 3)
+    monkeypatch.setenv("LOSE", "1")
+    with pytest.raises(StateError, match="lacks modules") as caught:
+        whole_conversion(source, rows, out, 3)
+    assert caught.value.found == NAMES[1] and not out.exists()
+    monkeypatch.delenv("LOSE")
+    whole_conversion(source, rows, out, 3)
+    made = read_pack(out)
+    assert set(NAMES) <= set(made.modules) and {module.bits for module in made.modules.values()} == {3}
+    with pytest.raises(StateError, match="exists already"):
+        whole_conversion(source, rows, out, 3)
 
 
 def test_another_version_is_not_used(library: Path, standing: Path, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ struct Block {
 
 struct Barrier {  // as it lies in shared memory
   int32_t bytes;  // announced and not come
-  uint16_t expected_once;
+  uint8_t arrivals, pending;
   uint16_t phase;
 };
 
@@ -199,7 +199,7 @@ inline uint8_t* shared_at(uint32_t address, int bytes) {
 }
 
 inline void settle(Barrier& barrier) {
-  if (barrier.expected_once && barrier.bytes == 0) barrier.expected_once = 0, barrier.phase++, the().events++;
+  if (barrier.pending == 0 && barrier.bytes == 0) barrier.pending = barrier.arrivals, barrier.phase++, the().events++;
 }
 
 // Runs one cluster of blocks after the other, or all of them at once where they wait for each other.

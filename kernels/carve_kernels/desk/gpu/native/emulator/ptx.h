@@ -92,15 +92,16 @@ inline uint32_t address_at(uint32_t address, uint32_t rank) { return rank * mach
 
 inline machine::Barrier& barrier_at(uint32_t barrier) { return *reinterpret_cast<machine::Barrier*>(machine::shared_at(barrier, 8)); }
 
-inline void barrier_init(uint32_t barrier) { barrier_at(barrier) = {0, 0, 0}; }
+inline void barrier_init(uint32_t barrier, int arrivals) { barrier_at(barrier) = {0, uint8_t(arrivals), uint8_t(arrivals), 0}; }
 inline void barrier_init_done() {}
 inline void barrier_expect(uint32_t barrier, uint32_t bytes) {
   machine::Barrier& at = barrier_at(barrier);
-  machine::check(at.expected_once == 0, "a barrier's phase is announced twice");
-  at.expected_once = 1;
+  machine::check(at.pending > 0, "more arrive at a barrier than it counts");
+  at.pending--;
   at.bytes += bytes;
   machine::settle(at);
 }
+inline void barrier_arrive(uint32_t barrier) { barrier_expect(barrier, 0); }
 inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   machine::Barrier* at = &barrier_at(barrier);
   machine::wait_until([=] { return (at->phase & 1) != parity; });
