@@ -302,8 +302,8 @@ EXPORT const char* carve_cuda_describe(void) {
       served.gate.bits = served.up.bits = served.down.bits = bits, served.gate.codebook = CARVE_CODEBOOK_MCG;
       ClusterPlan plan;
       if (cudaError_t error = plan_clusters(served, device, plan)) return failed(error), "";
-      used += snprintf(text + used, sizeof text - used, ", \"clusters-k%d-m%d\": [%d, %d, %d, %d]", bits, rows, plan.call.clusters,
-                       plan.call.at.gate_up_slots, plan.call.at.down_slots, plan.call.at.total);
+      used += snprintf(text + used, sizeof text - used, ", \"clusters-k%d-m%d\": [%d, %d, %d, %d, %d]", bits, rows, plan.call.clusters,
+                       plan.call.at.item_rows, plan.call.at.gate_up_slots, plan.call.at.down_slots, plan.call.at.total);
     }
 #endif
   snprintf(text + used, sizeof text - used, "}");

@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-from pydantic import ValidationError
-
 from runner.digest import sha256_tree
 from runner.errors import InputError
 from runner.gates import (
@@ -47,6 +44,7 @@ from runner.gates import (
 )
 from runner.gates.base import Gate
 from runner.model.base import Record, Slug
+from runner.yaml_strict import read
 
 _GATES: tuple[Gate, ...] = (
     pack,
@@ -168,17 +166,16 @@ class Withdrawn(Record):
 
 
 def withdrawn(path: Path = _WITHDRAWN) -> tuple[Withdrawn, ...]:
-    """Versions withdrawn by ``runner/gates/withdrawn.yaml``. Raises InputError where the file is malformed."""
-    try:
-        entries = yaml.safe_load(path.read_text(encoding="utf-8")) or []
-        return tuple(Withdrawn.model_validate(entry) for entry in entries)
-    except (OSError, yaml.YAMLError, TypeError, ValidationError) as error:
-        raise InputError(
-            "the list of withdrawn gates cannot be read",
-            where=str(path),
-            expected="a list of {kind, name, version, date, reason}",
-            found=str(error),
-        ) from error
+    """Versions withdrawn by ``runner/gates/withdrawn.yaml``.
+
+    Raises InputError where the file is malformed, or withdraws a gate that there is none of: a name with a slip in it
+    would withdraw nothing.
+    """
+    found: tuple[Withdrawn, ...] = read(path).validate(tuple[Withdrawn, ...])
+    for one in found:
+        if one.kind == "gate":
+            gate(one.name, one.version)
+    return found
 
 
 def withdrawal(name: str, version: int, path: Path = _WITHDRAWN) -> Withdrawn | None:

@@ -95,6 +95,18 @@ def test_a_block_that_owned_nothing_of_the_first_experts_still_takes_its_turn(
     assert worst_row(out, layer(2)[1].forward(x, ids, weights, LIMIT)) < BOUND
 
 
+def test_with_little_shared_memory_an_expert_has_four_rows_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CARVE_EMULATED_SHARED", "120000")
+    own = shutil.copy(emulated.build("lna2-paired-cluster4"), tmp_path)  # the library asks the device once
+    small = EmulatedExperts(Path(own), layer(2)[0], max_rows=32, topk=SHAPE.topk)
+    x, ids, weights = batch("hot", 19, 12)
+    declined, out = small.forward(x, ids, weights, limit=LIMIT)
+    assert declined == ""
+    assert worst_row(out, layer(2)[1].forward(x, ids, weights, LIMIT)) < BOUND
+
+
 @pytest.mark.parametrize("design", DESIGNS)
 def test_nothing_is_read_that_this_launch_has_not_written(design: str) -> None:
     given, once = batch("zipf", 5, 10), machine(design, 2)

@@ -80,6 +80,7 @@ def test_what_decides_nothing_is_refused(old: str, new: str, words: str) -> None
         ("pairing: boot", "speed: pairing comes from primary"),
         ("a_a_half_width: 0.0001", "speed: a_a_half_width comes from the seat's manifest"),
         ("boot_to_boot: 9", "speed: boot_to_boot comes from the seat's manifest"),
+        ("short: unresolved", "speed: short comes from the seat's manifest"),
         ("broken_off: 9", "speed: broken_off comes from the plan"),
         ("texts: any", "speed: texts may be equal here"),
         ("alone: bounded", "speed: alone may be discounted here"),
