@@ -11,7 +11,10 @@ from runner.plan_layout import CANDIDATE_ONLY, FORCING, SHARED, WIDE, Layout, Ma
 def memory(layout: Layout, request: GateRequest) -> Made:
     """Read where the candidate serves alone: libraries of both arms would be held twice."""
     arm, boot = ("candidate", CANDIDATE_ONLY) if layout.compares else ("incumbent", SHARED[0])
-    window = layout.window("memory", boot, "memory@1", arm, {}, seconds=1)
+    device: dict[str, JsonValue] = {
+        name: amount(request, name, 0) for name in ("processors", "groups") if name in request.windows
+    }
+    window = layout.window("memory", boot, "memory@1", arm, device, seconds=1)
     return Made((window.model_copy(update={"expects": (), "control": True}),))  # nothing runs while memory is read
 
 

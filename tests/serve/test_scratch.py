@@ -1,0 +1,74 @@
+"""Predictions beside what boots on an H200 read back: weights, scratch and KV tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from recipe.pack import read_pack
+from runner.errors import InputError
+from runner.paths import source_root
+from serve.client import memory
+from serve.prediction import kv_bytes_per_token, predict
+from serve.scratch import SLOTS, scratch_of
+from serve.witness import device_counts
+
+H200 = {"processors": 132, "groups": 16}
+BOOTS = json.loads((Path(__file__).parent / "h200_boots.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("boot", BOOTS, ids=[f"{one['seat']}-{one['planned']}" for one in BOOTS])
+def test_what_a_boot_on_an_h200_held(boot: dict[str, Any]) -> None:
+    libraries, live = boot["libraries"], boot["resolved"]
+    if boot["seat"] == "h200-mini":
+        (rank,) = predict(
+            read_pack(source_root() / "recipe/mini/pack"),
+            {"block_size": live["block_size"], **boot["requested"]},
+            scratch_of(libraries, **H200),
+        )
+        assert rank.weights_bytes == live["weights_bytes"]
+        assert rank.kv_tokens == live["kv_cache_tokens"]
+        assert rank.scratch_bytes == live["scratch_bytes"]
+        return
+    # Its pack is 1.9 GB of random bits: what follows from its configuration alone.
+    config = boot["config"]
+    routed = (config["hidden_size"], config["moe_intermediate_size"], config["num_experts_per_tok"])
+    assert scratch_of(libraries, **H200)(2176, *routed, config["n_routed_experts"]) == live["scratch_bytes"]
+    token = kv_bytes_per_token(config, 1, "auto", "bfloat16")
+    assert boot["requested"]["kv_cache_memory_bytes"] // token == live["kv_cache_tokens"]
+
+
+def test_the_witness_holds_as_many_counters() -> None:
+    assert device_counts.SLOTS == SLOTS
+    assert scratch_of([], **H200)(1, 128, 128, 1, 1) == device_counts.CELLS * SLOTS * 16 + 4
+
+
+def test_the_memory_window_predicts_scratch_where_it_knows_the_device() -> None:
+    """The candidate-only boot of one H200, of which the shared boot's readback is known."""
+    boot = next(one for one in BOOTS if one["planned"] == "shared-a")
+    for arguments, expected in ((H200, {"scratch_bytes": boot["resolved"]["scratch_bytes"]}), ({}, {})):
+        window = SimpleNamespace(arguments=arguments)
+        rank = SimpleNamespace(libraries=dict.fromkeys(boot["libraries"], "0" * 64))
+        record = SimpleNamespace(label="real", requested=boot["requested"], ranks=(rank,))
+        context = SimpleNamespace(
+            window=window,
+            boot=SimpleNamespace(record=record),
+            manifest=SimpleNamespace(kv_block_tokens=16),
+            pack=source_root() / "recipe/mini/pack",
+            integer=lambda name, asked=arguments: asked[name],
+        )
+        (found,) = memory.predicted(context)  # type: ignore[arg-type]  # of a context only what it reads
+        assert found == {
+            "weights_bytes": boot["resolved"]["weights_bytes"],
+            "kv_cache_tokens": boot["resolved"]["kv_cache_tokens"],
+            **expected,
+        }
+
+
+def test_a_library_that_no_rule_covers() -> None:
+    with pytest.raises(InputError, match="no rule for a library's scratch"):
+        scratch_of(["incumbent", "lna9"], **H200)
