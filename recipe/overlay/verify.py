@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from recipe.closure import INDEX, json_object
 from recipe.overlay.configuration import configurations
 from recipe.overlay.donor import Donor
@@ -19,6 +21,9 @@ from recipe.product import Job, Product, Verified
 from recipe.shard_write import digest_of, same
 from runner.digest import sha256_bytes, sha256_file, sha256_json, sha256_listing
 from runner.model.product import PROVENANCE
+
+_NUMBERS = frozenset({"F16", "BF16", "F32"})
+"""Types of what a coded module's scales may be stored as."""
 
 
 def verify(job: Job, product: Product) -> Verified:
@@ -96,6 +101,8 @@ def _new(plan: Plan, made: Pack, donor: Donor, told: dict[str, Any]) -> Iterator
         theirs = digest_of(*donor.place(splice.donor), splice.donor.nbytes)
         if (now.dtype, now.shape) != (splice.donor.dtype, splice.shape) or found != theirs:
             yield f"{splice.name} is not the donor's {splice.donor.name}"
+        elif now.dtype in _NUMBERS and not np.isfinite(now.read()).all():
+            yield f"{splice.name} holds what is no finite number"
         place = [now.start, now.stop]
         if (one["payload"], one["bytes"], one["file"]) != (found, place, now.file.name):
             yield f"{splice.name} is not where or what the provenance says"

@@ -136,12 +136,13 @@ def test_an_order_that_does_not_fit_is_refused(standing: Path, tmp_path: Path, r
     assert not (tmp_path / "product").exists()
 
 
-def test_a_planted_fault_is_found(standing: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("factor", "error"), [("1.5", "0.2"), ("1e30", "inf"), ("-1e30", "inf")])
+def test_a_planted_fault_is_found(standing: Path, tmp_path: Path, factor: str, error: str) -> None:
     """The scales of one module are wrong: the bake noted another error than the pack has."""
-    fault = PlantedFault(module="model.layers.1.self_attn.q_proj", factor="1.5")
+    fault = PlantedFault(module="model.layers.1.self_attn.q_proj", factor=factor)
     job = job_of(standing, tmp_path, ATTENTION.model_copy(update={"planted_fault": fault}))
     (found,) = bake.verify(job, bake.make(job)).faults
-    assert found.startswith("model.layers.1.self_attn.q_proj differs from its weight by 0.2")
+    assert found.startswith(f"model.layers.1.self_attn.q_proj differs from its weight by {error}")
 
 
 def rewrite(folder: Path, file: str, change: Callable[[dict[str, Any]], object]) -> None:
@@ -162,6 +163,11 @@ def other_bits(tensors: dict[str, Any]) -> None:
     name = "model.layers.0.self_attn.q_proj"
     coded = quantise.quantise_linear(np.ones((128, 256)), 2, Codebook.MCG, 0).linear
     tensors[f"{name}.trellis"] = coded.trellis.view(np.int16)
+
+
+def spoil(tensors: dict[str, Any], factor: float) -> None:
+    name = "model.layers.0.self_attn.q_proj.svh"
+    tensors[name] = (tensors[name].astype(np.float64) * factor).astype(np.float16)
 
 
 FAULTY: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
@@ -185,6 +191,9 @@ FAULTY: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda t: t.pop("model.layers.0.input_layernorm.weight"),
         "layernorm.weight is missing",
     ),
+    "a scale is no number": (lambda t: spoil(t, np.nan), "q_proj differs from its weight by nan"),
+    "a scale is infinite": (lambda t: spoil(t, np.inf), "q_proj differs from its weight by"),
+    "a scale differs by less than errors show": (lambda t: spoil(t, 1.0005), "q_proj.svh is not what the bake noted"),
     "other bits than ordered": (other_bits, "q_proj has 2 bits, the order says 3"),
 }
 """FL-38, FL-39, field cases 10 and 11: a pack that loads and is not what was asked for."""

@@ -171,6 +171,17 @@ def renamed_donor(folder: Path) -> Path:
 NAMES = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj", "ffn": "mlp"}
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_donors_scales_that_are_no_finite_numbers_are_a_fault(value: float, tmp_path: Path) -> None:
+    """Nothing went wrong on the way, and no engine can serve it."""
+    donor = donor_pack(tmp_path / "donor")
+    tensors = load_file(donor / REWRITTEN)
+    tensors[f"{SWAPPED}.1.up_proj.svh"][3] = value
+    save_file(tensors, donor / REWRITTEN, {"format": "pt"})
+    job = job_of(tmp_path, source_pack(tmp_path / "source"), recipe_of(donor))
+    assert overlay.verify(job, overlay.make(job)).faults == (f"{SWAPPED}.1.up_proj.svh holds what is no finite number",)
+
+
 def test_a_donor_may_use_other_names(packs: tuple[Path, Path], finished: tuple[Job, Product], tmp_path: Path) -> None:
     donor = renamed_donor(tmp_path / "donor")
     words = {"layers": {"language_model.layers.1": "model.layers.1"}, "names": NAMES}
