@@ -238,6 +238,7 @@ def _made_before(job: Job, identity: dict[str, Any]) -> Product:
         raise StateError(
             "another product lies in this place", where=str(job.product), next_step="start a new run, or remove it"
         )
+    whole_folder.tidy(job.product)
     return _product(job)
 
 

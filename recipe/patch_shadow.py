@@ -34,6 +34,7 @@ def shadow(
     contents = {file: patches.compose(file, read_file(site, file)) for file in patches.files}
     if destination.exists():
         _verify_shadow(site, contents | dict(notes or {}), destination)
+        whole_folder.tidy(destination)
         return destination
     compile_all(contents)
     try:
