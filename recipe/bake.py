@@ -103,7 +103,10 @@ def _bake(job: Job, given: Inputs, identity: dict[str, Any], building: Path) -> 
     modules = _modules(given, coded, made)
     provenance = {"identity": identity, "dropped": sorted(given.plan.dropped), "modules": modules}
     pack_write.write_json(building / PROVENANCE, provenance)
-    if changed := [file.name for file, mark in marks.items() if payload.identity(file) != mark]:
+    changed = [file.name for file, mark in marks.items() if payload.identity(file) != mark]
+    if _small_files(job, given) != identity["small files"]:
+        changed.append("a small file")
+    if changed:
         raise StateError("the standing pack changed during the bake", found=", ".join(changed))
     whole_folder.publish(building, job.product)
 
@@ -159,10 +162,20 @@ def _identity(job: Job, given: Inputs, kept: Path | None) -> dict[str, Any]:
     return {
         "arguments": given.recipe.model_dump(mode="json"),
         "base": {"header": given.base.header_digest(), "payload": given.base.payload_digest(kept)},
+        "small files": _small_files(job, given),
         "weights": sha256_json({name: _entry_digest(given.weights[name]) for name in needed}),
         "calibration": sha256_file(job.root / wish.texts) if wish else None,
         "code": sha256_tree(root, code),
     }
+
+
+def _small_files(job: Job, given: Inputs) -> dict[str, str]:
+    """Configuration, tokenizer and whatever is copied; of a source of its own what is read there."""
+    found = {"base": given.base.small_files_digest()}
+    if given.recipe.source is not None:
+        source = job.root / given.recipe.source
+        found["source"] = sha256_tree(source, sorted(source.glob("*.json")))
+    return found
 
 
 def _entry_digest(entry: Entry) -> str:

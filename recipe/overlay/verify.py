@@ -42,7 +42,7 @@ def verify(job: Job, product: Product) -> Verified:
         faults += _names(plan, made)
         faults += _kept(plan, source, made, originals, files)
         faults += _size(plan, source, made)
-        faults += _small(job, plan, source, folder)
+        faults += _small(job, plan, source, made)
         try:
             faults += _new(plan, made, donor, told)
             faults += _provenance(told, source, donor, originals, files)
@@ -115,18 +115,16 @@ def _size(plan: Plan, source: Pack, made: Pack) -> Iterator[str]:
         yield f"the pack grew by {after - before} bytes, planned was {expected}"
 
 
-def _small(job: Job, plan: Plan, source: Pack, folder: Path) -> Iterator[str]:
+def _small(job: Job, plan: Plan, source: Pack, made: Pack) -> Iterator[str]:
     """Configuration as derived, every other small file as it was, nothing forgotten and nothing added."""
-    derived = configurations(overlay_of(job), plan, tensors_of(plan))
+    folder, derived = made.folder, configurations(overlay_of(job), plan, tensors_of(plan))
     for name, content in derived.items():
         found = json_object((folder / name).read_bytes()) if (folder / name).is_file() else None
         if found != json.loads(json.dumps(content)):
             yield f"{name} is not what the headers and the order's edits make it"
     own = {*derived, INDEX, PROVENANCE}
     theirs = {str(file.relative_to(source.folder)) for file in source.small_files()} - own
-    mine = {
-        str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file() and file.suffix != ".safetensors"
-    } - own
+    mine = {str(file.relative_to(folder)) for file in made.small_files()} - own
     yield from (f"{name} was not copied" for name in sorted(theirs - mine))
     yield from (f"{name} belongs to nothing" for name in sorted(mine - theirs))
     for name in sorted(mine & theirs):
