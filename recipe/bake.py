@@ -8,12 +8,14 @@ bake that was begun with others is refused.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from carve_kernels.exl3 import pack_format
 
 from recipe import (
     bake_layers,
@@ -101,7 +103,10 @@ def _bake(job: Job, given: Inputs, identity: dict[str, Any], building: Path) -> 
     modules = _modules(given, coded, made)
     provenance = {"identity": identity, "dropped": sorted(given.plan.dropped), "modules": modules}
     pack_write.write_json(building / PROVENANCE, provenance)
-    if changed := [file.name for file, mark in marks.items() if payload.identity(file) != mark]:
+    changed = [file.name for file, mark in marks.items() if payload.identity(file) != mark]
+    if _small_files(job, given) != identity["small files"]:
+        changed.append("a small file")
+    if changed:
         raise StateError("the standing pack changed during the bake", found=", ".join(changed))
     whole_folder.publish(building, job.product)
 
@@ -157,10 +162,20 @@ def _identity(job: Job, given: Inputs, kept: Path | None) -> dict[str, Any]:
     return {
         "arguments": given.recipe.model_dump(mode="json"),
         "base": {"header": given.base.header_digest(), "payload": given.base.payload_digest(kept)},
+        "small files": _small_files(job, given),
         "weights": sha256_json({name: _entry_digest(given.weights[name]) for name in needed}),
         "calibration": sha256_file(job.root / wish.texts) if wish else None,
         "code": sha256_tree(root, code),
     }
+
+
+def _small_files(job: Job, given: Inputs) -> dict[str, str]:
+    """Configuration, tokenizer and whatever is copied; of a source of its own what is read there."""
+    found = {"base": given.base.small_files_digest()}
+    if given.recipe.source is not None:
+        source = job.root / given.recipe.source
+        found["source"] = sha256_tree(source, sorted(source.glob("*.json")))
+    return found
 
 
 def _entry_digest(entry: Entry) -> str:
@@ -173,7 +188,8 @@ def _planted(recipe: Bake, coded: Mapping[str, Entry], work: Path) -> Mapping[st
     if fault is None:
         return coded
     name = f"{fault.module}.svh"
-    wrong = (coded[name].read().astype(np.float64) * float(Decimal(fault.factor))).astype(np.float16)
+    with np.errstate(over="ignore"):  # a factor that float16 cannot hold is a fault too
+        wrong = (coded[name].read().astype(np.float64) * float(Decimal(fault.factor))).astype(np.float16)
     file = work / "planted.safetensors"
     pack_write.write_shard(file, {name: wrong})
     return {**coded, **{entry.name: entry for entry in read_header(file).entries}}
@@ -204,11 +220,27 @@ def _other_errors(given: Inputs, pack: Pack, noted: Mapping[str, Any]) -> list[s
     for target in given.targets:
         if target.name not in pack.modules:
             continue
-        now = relative_error(coded_linear(pack, target.name), given.weight(target))
-        told = noted.get(target.name, {}).get("relative_error", -1.0)
-        if abs(now - told) > _ERROR_TOLERANCE * max(now, told) + 1e-6:
+        facts = noted.get(target.name)
+        facts = facts if isinstance(facts, dict) else {}
+        with np.errstate(over="ignore", invalid="ignore"):  # what is no finite number is a fault below
+            now = relative_error(coded_linear(pack, target.name), given.weight(target))
+        told = facts.get("relative_error", -1.0)
+        told = float(told) if isinstance(told, int | float) else math.nan
+        # Asked for what must hold: a comparison with NaN never does.
+        if not (math.isfinite(now) and abs(now - told) <= _ERROR_TOLERANCE * max(now, told) + 1e-6):
             found.append(f"{target.name} differs from its weight by {now:.6f} of its square, the bake noted {told}")
+        found += _other_tensors(pack, target.name, facts.get("tensors"))
     return found
+
+
+def _other_tensors(pack: Pack, module: str, noted: object) -> list[str]:
+    """Tensors of one module that are not those whose digests the bake noted, where it did."""
+    if noted is None:
+        return []
+    names = pack_format.tensor_names(module, pack.modules[module].codebook)
+    now = {name.rpartition(".")[2]: _entry_digest(pack.tensors[name]) for name in names}
+    told = noted if isinstance(noted, dict) else {}
+    return [f"{module}.{part} is not what the bake noted" for part in now | told if now.get(part) != told.get(part)]
 
 
 def _made_before(job: Job, identity: dict[str, Any]) -> Product:
@@ -219,6 +251,7 @@ def _made_before(job: Job, identity: dict[str, Any]) -> Product:
         raise StateError(
             "another product lies in this place", where=str(job.product), next_step="start a new run, or remove it"
         )
+    whole_folder.tidy(job.product)
     return _product(job)
 
 

@@ -23,6 +23,7 @@ from recipe import pack_write, whole_folder
 from recipe.headers import PackError, read_header
 from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
+from runner.files import write_whole
 
 _STATE = ".settings.json"
 
@@ -107,7 +108,7 @@ def begin(folder: Path, identity: dict[str, Any], *, restart: bool) -> Path:
                 next_step="start a new run; this one cannot be resumed",
             )
     whole_folder.fresh(folder)
-    pack_write.write_json(state, identity)
+    write_whole(state, json.dumps(identity, indent=1).encode())
     return folder
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from recipe import pack_write
 from recipe.bake_modules import Target
 from recipe.configured import CONFIG
 from recipe.headers import Entry, read_header
-from recipe.pack import Pack
+from recipe.pack import INDEX, Pack
 from recipe.shard_write import Part, in_order, same, write
+from runner.digest import sha256_file
 from runner.errors import InputError
+from runner.model.product import PROVENANCE
 
 
 @dataclass(frozen=True)
@@ -109,4 +111,20 @@ def faults(base: Pack, product: Pack, plan: Merge, targets: Sequence[Target]) ->
     found += [f"{name} is not the base's" for name in kept if not same(base.tensors[name], product.tensors[name])]
     if json.loads((product.folder / CONFIG).read_bytes()) != configuration(base, product.tensors.values()):
         found.append(f"{CONFIG} is not what the tensors say")
-    return found
+    return found + list(_other_files(base, product))
+
+
+def _other_files(base: Pack, product: Pack) -> Iterator[str]:
+    """Small files as the base has them, none forgotten; and nothing that a merge does not write, at any depth."""
+    small = {file.name: file for file in pack_write.small_files(base.folder) if file.name != PROVENANCE}
+    wanted = {header.file.name for header in base.headers} | {CONFIG, INDEX, PROVENANCE, *small}
+    there = {
+        str(path.relative_to(product.folder))
+        for path in product.folder.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    }
+    yield from (f"{name} belongs to nothing" for name in sorted(there - wanted))
+    yield from (f"{name} was not copied" for name in sorted(small.keys() - there))
+    for name in sorted(small.keys() & there):
+        if sha256_file(product.folder / name) != sha256_file(small[name]):
+            yield f"{name} should be unchanged and is not"

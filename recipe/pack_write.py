@@ -68,8 +68,17 @@ def quantization_config(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> dict[
     return found
 
 
+def small_files(source: Path) -> list[Path]:
+    """Tokenizer, templates and notes: everything but weights, index and configuration, which are written anew."""
+    own = {"config.json", INDEX}
+    return [
+        file
+        for file in sorted(source.iterdir())
+        if file.is_file() and file.suffix != ".safetensors" and file.name not in own
+    ]
+
+
 def copy_small_files(source: Path, folder: Path) -> None:
-    """Copy tokenizer, templates and notes: everything but weights, index and configuration, which are written anew."""
-    for file in sorted(source.iterdir()):
-        if file.is_file() and file.suffix != ".safetensors" and file.name not in {"config.json", INDEX}:
-            shutil.copyfile(file, folder / file.name)
+    """Copy :func:`small_files`."""
+    for file in small_files(source):
+        shutil.copyfile(file, folder / file.name)

@@ -54,17 +54,19 @@ def verify(job: Job, product: Product) -> Verified:
     if not (job.product / PROVENANCE).is_file():
         return Verified(digests={}, summary=product.summary, faults=(f"{PROVENANCE} is missing",), provenance="")
     faults: list[str] = []
+    told = (job.product / PROVENANCE).read_bytes()
     try:
         patches, site = _patches(job), _site(job)
-        patch_shadow.shadow(site, patches, job.product, None, notes={})
+        patch_shadow.shadow(site, patches, job.product, None, notes={PROVENANCE: told})
         wanted = _provenance(job, patches, site)
-        if json_object((job.product / PROVENANCE).read_bytes()) != wanted:
+        if json_object(told) != wanted:
             fault = f"{PROVENANCE} is not that of these patches"
             return Verified(digests={}, summary=product.summary, faults=(*faults, fault), provenance="")
     except CarveError as error:
         faults.append(f"{error.what}: {error.where}: expected {error.expected}, found {error.found}")
-    text = (job.product / PROVENANCE).read_text(encoding="utf-8")
-    return Verified(digests=_digests(job.product), summary=product.summary, faults=tuple(faults), provenance=text)
+    digests = {} if faults else _digests(job.product)
+    text = told.decode(errors="replace")
+    return Verified(digests=digests, summary=product.summary, faults=tuple(faults), provenance=text)
 
 
 def tree_digest(modules: Mapping[str, tuple[str, Sequence[str]]]) -> str:

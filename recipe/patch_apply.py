@@ -19,7 +19,7 @@ from recipe import whole_folder
 from recipe.patch_check import compile_all, import_check
 from recipe.patch_set import PatchSet, drifted, load_set, markers_in, ours
 from recipe.patch_shadow import build, read_file, shadow
-from runner.digest import sha256_bytes
+from runner.digest import sha256_bytes, sha256_json
 from runner.errors import CarveError, InputError, StateError
 from runner.files import write_whole
 
@@ -126,7 +126,8 @@ def _pristine(site: Path, patches: PatchSet, file: str) -> bytes:
 
 
 def _kept(site: Path, patches: PatchSet, file: str) -> Path:
-    return site / STORE / patches.before(file)
+    """Each file its own: two files with equal bytes are reverted one by one, perhaps of two patch sets."""
+    return site / STORE / sha256_json([file, patches.before(file)])
 
 
 def _leftovers(site: Path, patches: PatchSet) -> None:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from recipe import whole_folder
 from recipe.patch_check import compile_all, import_check
 from recipe.patch_set import PatchSet
-from runner.digest import sha256_bytes
+from runner.digest import sha256_bytes, sha256_file
 from runner.errors import InputError, StateError
+
+_BYTECODE = "__pycache__"
+_FOLDER = "a folder"
 
 
 def shadow(
@@ -33,7 +36,8 @@ def shadow(
     """
     contents = {file: patches.compose(file, read_file(site, file)) for file in patches.files}
     if destination.exists():
-        _verify_shadow(site, contents | dict(notes or {}), destination)
+        _verify_shadow(site, contents, notes or {}, destination)
+        whole_folder.tidy(destination)
         return destination
     compile_all(contents)
     try:
@@ -55,32 +59,71 @@ def shadow(
 
 def build(site: Path, contents: Mapping[str, bytes], folder: Path) -> None:
     """Fill ``folder`` with ``contents`` (file of ``site`` to its patched bytes) and links to their neighbours."""
-    real = {Path(parent) for file in contents for parent in Path(file).parents}
-    for place in sorted(real, key=lambda path: len(path.parts)):
+    for place in _folders(contents):
         (folder / place).mkdir(exist_ok=True)
-        if place != Path():
-            for entry in sorted((site / place).iterdir()):
-                inside = place / entry.name
-                if entry.name != "__pycache__" and inside not in real and inside.as_posix() not in contents:
-                    (folder / inside).symlink_to(entry.resolve())
+    for name, target in _links(site, contents).items():
+        (folder / name).symlink_to(target)
     for file, content in contents.items():
         (folder / file).write_bytes(content)
         (folder / file).chmod((site / file).stat().st_mode & 0o777)
+
+
+def _folders(contents: Iterable[str]) -> list[Path]:
+    """The real folders of a shadow, parents first."""
+    return sorted({Path(parent) for file in contents for parent in Path(file).parents}, key=lambda p: len(p.parts))
+
+
+def _links(site: Path, contents: Mapping[str, bytes]) -> dict[str, Path]:
+    """The links of a shadow and where each leads."""
+    real, found = set(_folders(contents)), {}
+    for place in real - {Path()}:
+        for entry in sorted((site / place).iterdir()):
+            inside = place / entry.name
+            if entry.name != _BYTECODE and inside not in real and inside.as_posix() not in contents:
+                found[inside.as_posix()] = entry.resolve()
     packages = {Path(file).parts[0] for file in contents}
     for record in site.glob("*.dist-info/RECORD"):
         if any(f"\n{package}/__init__.py," in f"\n{record.read_text()}" for package in packages):
-            (folder / record.parent.name).symlink_to(record.parent.resolve())
+            found[record.parent.name] = record.parent.resolve()
+    return found
 
 
-def _verify_shadow(site: Path, contents: dict[str, bytes], destination: Path) -> None:
-    for file, content in contents.items():
-        path = destination / file
-        found = sha256_bytes(path.read_bytes()) if path.is_file() else "no file"
-        if found != sha256_bytes(content):
-            raise _taken(destination, file, sha256_bytes(content), found)
-    for path in destination.rglob("*"):
-        if path.is_symlink() and not path.exists():
-            raise _taken(destination, str(path.relative_to(destination)), f"a file of {site}", "a dead link")
+def _verify_shadow(site: Path, contents: Mapping[str, bytes], notes: Mapping[str, bytes], destination: Path) -> None:
+    """Every entry is the folder, file or link that it should be, and there is nothing more. Raises StateError."""
+    wanted = {place.as_posix(): _FOLDER for place in _folders(contents) if place != Path()}
+    wanted |= {name: f"a link to {target}" for name, target in _links(site, contents).items()}
+    wanted |= {name: f"SHA-256 {sha256_bytes(content)}" for name, content in {**contents, **notes}.items()}
+    found = dict(_entries(destination, destination))
+    for name in sorted(wanted | found):
+        if wanted.get(name) != found.get(name):
+            raise _taken(destination, name, wanted.get(name, "nothing"), found.get(name, "nothing"))
+
+
+def _entries(folder: Path, home: Path) -> Iterator[tuple[str, str]]:
+    """What lies in a shadow, no link followed; without the bytecode that an engine leaves beside patched files."""
+    for path in sorted(folder.iterdir()):
+        name = path.relative_to(home).as_posix()
+        if path.is_symlink():
+            yield name, f"a link to {path.readlink()}"
+        elif path.is_dir():
+            if folder == home or path.name != _BYTECODE or not _only_bytecode(path):
+                yield name, _FOLDER
+                yield from _entries(path, home)
+        elif path.is_file():
+            yield name, f"SHA-256 {sha256_file(path)}"
+        else:
+            yield name, "neither file nor folder"
+
+
+def _only_bytecode(folder: Path) -> bool:
+    """Whether a folder holds nothing but the compiled form of the modules beside it."""
+    return all(
+        path.suffix == ".pyc"
+        and path.is_file()
+        and not path.is_symlink()
+        and (folder.parent / f"{path.name.partition('.')[0]}.py").is_file()
+        for path in folder.iterdir()
+    )
 
 
 def _taken(destination: Path, file: str, expected: str, found: str) -> StateError:

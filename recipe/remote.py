@@ -30,6 +30,8 @@ ATTEMPTS = 6
 """Requests in a row that bring nothing before the hub is given up."""
 TIMEOUT_SECONDS = 30.0
 _SINGLE = "model.safetensors"
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._\-]{0,180}\.safetensors")
+"""What a hub may call a weight file: it becomes a name in the work folder."""
 _STATE = "ranges.json"
 _WAIT_SECONDS = 0.5
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -128,6 +130,15 @@ class Repository:
         if not kept.is_file():
             write_whole(kept, json.dumps({"weight_map": self._ask_index()}).encode())
         listed: dict[str, str] = json.loads(kept.read_bytes())["weight_map"]
+        for name, file in listed.items():
+            if not isinstance(file, str) or not _PLAIN.fullmatch(file):
+                raise PackError(
+                    Fault.INDEX,
+                    "the index names a file by no plain name",
+                    where=f"{self.name}: {name}",
+                    expected="a safetensors file beside the index",
+                    found=ascii(file)[:80],
+                )
         return listed
 
     def _ask_index(self) -> dict[str, str]:
@@ -297,13 +308,13 @@ def ranges(entries: Iterable[Entry]) -> list[Range]:
 
 def token() -> dict[str, str]:
     """What the user's own hub settings say about who asks."""
-    return dict(_hub().utils.build_hf_headers())
+    return dict(_hub("huggingface_hub.utils").build_hf_headers())
 
 
-def _hub() -> ModuleType:
-    """The hub's own library, which comes with the engine: addresses and tokens are its business."""
+def _hub(module: str = "huggingface_hub") -> ModuleType:
+    """A module of the hub's own library, which comes with the engine: addresses and tokens are its business."""
     try:
-        return import_module("huggingface_hub")
+        return import_module(module)
     except ImportError as error:
         raise InputError(
             "a donor in a repository needs huggingface_hub",

@@ -11,45 +11,103 @@ from pathlib import Path
 
 from runner.errors import StateError
 
+MARKER = ".carve-building"
+"""In the hidden neighbour of a folder: this project builds there, and may go on or clear away."""
+_INSIDE = "whole"
+"""What is built, inside the hidden neighbour; notes of an unfinished work lie beside it and never in it."""
+
 
 def partial(folder: Path) -> Path:
-    """Where ``folder`` is built before it takes its name: a hidden neighbour, so that renaming stays on one disk.
+    """The hidden neighbour where ``folder`` is built before it takes its name, so that renaming stays on one disk.
 
     StateError where the name is taken, so that nobody works for hours first.
     """
     _refuse_taken(folder)
-    return folder.with_name(f".{folder.name}.partial")
+    return _beside(folder)
 
 
 @contextmanager
 def building(folder: Path) -> Iterator[Path]:
-    """:func:`partial`, held (:func:`alone`) until it is published or left for a later attempt."""
+    """Where to build ``folder``, held (:func:`alone`) until it is published or left for a later attempt.
+
+    The parent of what is yielded is for notes of the unfinished work. StateError where something that is not ours
+    lies in the place.
+    """
     place = partial(folder)
+    if place.is_symlink():
+        raise _foreign(place, "a link")
+    if place.exists() and not place.is_dir():
+        raise _foreign(place, "a file")
     place.mkdir(parents=True, exist_ok=True)
     with alone(place):
+        # Only who holds it may judge: another would meet a folder that is just being cleared away.
+        marker = place / MARKER
+        if any(place.iterdir()) and (marker.is_symlink() or not marker.is_file()):
+            raise _foreign(place, "a folder of something else")
         try:
             _refuse_taken(folder)  # another may have published between the first look and the hold
-            yield place
+            marker.touch()
+            (place / _INSIDE).mkdir(exist_ok=True)
+            yield place / _INSIDE
         finally:
             with suppress(OSError):  # it bears its name already, or keeps what a later attempt goes on with
-                place.rmdir()
+                (place / _INSIDE).rmdir()
+            if not (place / _INSIDE).exists():
+                _clear(place)
+
+
+def tidy(folder: Path) -> None:
+    """Clear away what a work that was killed after it published ``folder`` left beside it."""
+    place = _beside(folder)
+    if place.is_symlink() or not (place / MARKER).is_file() or (place / _INSIDE).exists():
+        return
+    with suppress(StateError), alone(place):  # who holds it clears away himself
+        _clear(place)
+
+
+def _beside(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.partial")
+
+
+def _foreign(place: Path, found: str) -> StateError:
+    return StateError(
+        "something else lies where the product would be built",
+        where=str(place),
+        expected=f"nothing, an empty folder, or one with {MARKER}",
+        found=found,
+        next_step="move it away, or choose another name for the product",
+    )
+
+
+def _clear(place: Path) -> None:
+    """Remove an unfinished folder; its marker goes last, so that what a kill leaves is still known as ours."""
+    with suppress(OSError):
+        for path in place.iterdir():
+            if path.name != MARKER:
+                _remove(path)
+        (place / MARKER).unlink(missing_ok=True)
+        place.rmdir()
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Hold an existing folder for this process alone; the hold ends with the process, however that ends.
 
-    StateError where another process holds it.
+    StateError where another process holds it, or has just cleared it away.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    busy = StateError(
+        "another process is at work here",
+        where=str(folder),
+        expected="one at a time",
+        next_step="wait until it has ended, then run again",
+    )
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        raise busy from None
     try:
         if not _held(descriptor, folder):
-            raise StateError(
-                "another process is at work here",
-                where=str(folder),
-                expected="one at a time",
-                next_step="wait until it has ended, then run again",
-            )
+            raise busy
         yield
     finally:
         os.close(descriptor)
@@ -96,11 +154,26 @@ def _refuse_taken(folder: Path) -> None:
 
 
 def fresh(folder: Path) -> Path:
-    """An empty folder to build in: what lay there goes, the folder itself stays whose hold it is."""
+    """An empty folder to build in: what lay there goes, the folder itself stays whose hold it is.
+
+    StateError for a link, whose folder is somebody else's.
+    """
+    if folder.is_symlink():
+        raise StateError(
+            "a link stands where a folder is built",
+            where=str(folder),
+            expected="a folder",
+            found=str(folder.readlink()),
+            next_step="remove the link",
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        _remove(path)
     return folder
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -25,8 +25,8 @@ from runner.errors import StateError
 from runner.files import write_whole
 from runner.model.product import PROVENANCE
 
-BEGUN = ".begun.json"
-"""In the unfinished folder: what is being made of what, so that nothing else goes on with it."""
+BEGUN = "begun.json"
+"""Beside the unfinished folder: what is being made of what, so that nothing else goes on with it."""
 _WRITERS = 4
 """Files written at once, more than a small machine has cores: while the disk settles one, others are hashed."""
 
@@ -35,7 +35,9 @@ def make(job: Job) -> Product:
     """Make the product, or find it made. See :class:`recipe.product.Recipe`."""
     source, donor, plan = resolved(job)
     try:
-        if not _made(job):
+        if _made(job):
+            whole_folder.tidy(job.product)
+        else:
             with whole_folder.building(job.product) as partial:
                 _build(job, source, donor, plan, partial)
         return _product(job, plan)
@@ -85,8 +87,6 @@ def _build(job: Job, source: Pack, donor: Donor, plan: Plan, partial: Path) -> N
     pack_write.write_json(partial / PROVENANCE, provenance(job, source, donor, plan, files))
     job.note("read the source again")
     _unchanged(source, {name: shard.source for name, shard in files.items()}, small)
-    for note in partial.glob(".*"):
-        note.unlink()
     whole_folder.publish(partial, job.product)
 
 
@@ -95,12 +95,16 @@ def _begin(job: Job, partial: Path, source: Pack, donor: Donor) -> None:
     inputs = {header.file.name: identity(header.file.resolve()) for header in source.headers}
     begun = {
         "recipe": overlay_of(job).model_dump(mode="json"),
-        "source": {"headers": source.header_digest(), "files": inputs},
+        "source": {
+            "headers": source.header_digest(),
+            "files": inputs,
+            "small files": source.small_files_digest(),
+        },
         "donor": donor.identity(),
         "code": sha256_tree(Path(__file__).parent.parent, Path(__file__).parent.parent.glob("*.py"))
         + sha256_tree(Path(__file__).parent, Path(__file__).parent.glob("*.py")),
     }
-    path = partial / BEGUN
+    path = partial.parent / BEGUN
     if not path.is_file():
         whole_folder.fresh(partial)
         write_whole(path, canonical_json(begun))
@@ -110,7 +114,7 @@ def _begin(job: Job, partial: Path, source: Pack, donor: Donor) -> None:
     if changed:
         raise StateError(
             "an overlay was begun here with other arguments, inputs or code",
-            where=str(partial),
+            where=str(partial.parent),
             expected="the same as when it was begun",
             found=f"another {', '.join(changed)}",
             next_step="remove that folder to start again",

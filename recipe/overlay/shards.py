@@ -20,7 +20,8 @@ from recipe.product import Job
 from runner.errors import StateError
 from runner.files import write_whole
 
-_DONE = ".done-"
+_DONE = "done-"
+"""Begins the name of a finished file's note, which lies beside the unfinished folder."""
 _FICLONE = 0x40049409
 
 
@@ -41,7 +42,7 @@ class Shard:
 def bring(job: Job, partial: Path, header: Header, plan: Plan, donor: Donor) -> Shard:
     """One file of the product, unless an earlier attempt finished it."""
     name = header.file.name
-    target, note = partial / name, partial / f"{_DONE}{name}.json"
+    target, note = partial / name, partial.parent / f"{_DONE}{name}.json"
     if note.is_file() and target.is_file():
         return Shard(**json.loads(note.read_bytes()))
     target.unlink(missing_ok=True)

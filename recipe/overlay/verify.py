@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from recipe.closure import INDEX, json_object
 from recipe.overlay.configuration import configurations
 from recipe.overlay.donor import Donor
@@ -19,6 +21,9 @@ from recipe.product import Job, Product, Verified
 from recipe.shard_write import digest_of, same
 from runner.digest import sha256_bytes, sha256_file, sha256_json, sha256_listing
 from runner.model.product import PROVENANCE
+
+_NUMBERS = frozenset({"F16", "BF16", "F32"})
+"""Types of what a coded module's scales may be stored as."""
 
 
 def verify(job: Job, product: Product) -> Verified:
@@ -37,7 +42,7 @@ def verify(job: Job, product: Product) -> Verified:
         faults += _names(plan, made)
         faults += _kept(plan, source, made, originals, files)
         faults += _size(plan, source, made)
-        faults += _small(job, plan, source, folder)
+        faults += _small(job, plan, source, made)
         try:
             faults += _new(plan, made, donor, told)
             faults += _provenance(told, source, donor, originals, files)
@@ -96,6 +101,8 @@ def _new(plan: Plan, made: Pack, donor: Donor, told: dict[str, Any]) -> Iterator
         theirs = digest_of(*donor.place(splice.donor), splice.donor.nbytes)
         if (now.dtype, now.shape) != (splice.donor.dtype, splice.shape) or found != theirs:
             yield f"{splice.name} is not the donor's {splice.donor.name}"
+        elif now.dtype in _NUMBERS and not np.isfinite(now.read()).all():
+            yield f"{splice.name} holds what is no finite number"
         place = [now.start, now.stop]
         if (one["payload"], one["bytes"], one["file"]) != (found, place, now.file.name):
             yield f"{splice.name} is not where or what the provenance says"
@@ -108,18 +115,16 @@ def _size(plan: Plan, source: Pack, made: Pack) -> Iterator[str]:
         yield f"the pack grew by {after - before} bytes, planned was {expected}"
 
 
-def _small(job: Job, plan: Plan, source: Pack, folder: Path) -> Iterator[str]:
+def _small(job: Job, plan: Plan, source: Pack, made: Pack) -> Iterator[str]:
     """Configuration as derived, every other small file as it was, nothing forgotten and nothing added."""
-    derived = configurations(overlay_of(job), plan, tensors_of(plan))
+    folder, derived = made.folder, configurations(overlay_of(job), plan, tensors_of(plan))
     for name, content in derived.items():
         found = json_object((folder / name).read_bytes()) if (folder / name).is_file() else None
         if found != json.loads(json.dumps(content)):
             yield f"{name} is not what the headers and the order's edits make it"
     own = {*derived, INDEX, PROVENANCE}
     theirs = {str(file.relative_to(source.folder)) for file in source.small_files()} - own
-    mine = {
-        str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file() and file.suffix != ".safetensors"
-    } - own
+    mine = {str(file.relative_to(folder)) for file in made.small_files()} - own
     yield from (f"{name} was not copied" for name in sorted(theirs - mine))
     yield from (f"{name} belongs to nothing" for name in sorted(mine - theirs))
     for name in sorted(mine & theirs):

@@ -136,12 +136,13 @@ def test_an_order_that_does_not_fit_is_refused(standing: Path, tmp_path: Path, r
     assert not (tmp_path / "product").exists()
 
 
-def test_a_planted_fault_is_found(standing: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("factor", "error"), [("1.5", "0.2"), ("1e30", "inf"), ("-1e30", "inf")])
+def test_a_planted_fault_is_found(standing: Path, tmp_path: Path, factor: str, error: str) -> None:
     """The scales of one module are wrong: the bake noted another error than the pack has."""
-    fault = PlantedFault(module="model.layers.1.self_attn.q_proj", factor="1.5")
+    fault = PlantedFault(module="model.layers.1.self_attn.q_proj", factor=factor)
     job = job_of(standing, tmp_path, ATTENTION.model_copy(update={"planted_fault": fault}))
     (found,) = bake.verify(job, bake.make(job)).faults
-    assert found.startswith("model.layers.1.self_attn.q_proj differs from its weight by 0.2")
+    assert found.startswith(f"model.layers.1.self_attn.q_proj differs from its weight by {error}")
 
 
 def rewrite(folder: Path, file: str, change: Callable[[dict[str, Any]], object]) -> None:
@@ -162,6 +163,11 @@ def other_bits(tensors: dict[str, Any]) -> None:
     name = "model.layers.0.self_attn.q_proj"
     coded = quantise.quantise_linear(np.ones((128, 256)), 2, Codebook.MCG, 0).linear
     tensors[f"{name}.trellis"] = coded.trellis.view(np.int16)
+
+
+def spoil(tensors: dict[str, Any], factor: float) -> None:
+    name = "model.layers.0.self_attn.q_proj.svh"
+    tensors[name] = (tensors[name].astype(np.float64) * factor).astype(np.float16)
 
 
 FAULTY: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
@@ -185,6 +191,9 @@ FAULTY: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda t: t.pop("model.layers.0.input_layernorm.weight"),
         "layernorm.weight is missing",
     ),
+    "a scale is no number": (lambda t: spoil(t, np.nan), "q_proj differs from its weight by nan"),
+    "a scale is infinite": (lambda t: spoil(t, np.inf), "q_proj differs from its weight by"),
+    "a scale differs by less than errors show": (lambda t: spoil(t, 1.0005), "q_proj.svh is not what the bake noted"),
     "other bits than ordered": (other_bits, "q_proj has 2 bits, the order says 3"),
 }
 """FL-38, FL-39, field cases 10 and 11: a pack that loads and is not what was asked for."""
@@ -212,6 +221,62 @@ def test_a_stamp_that_the_tensors_contradict_is_a_fault(standing: Path, baked: J
     pack_write.write_json(job.product / "config.json", config)
     (found,) = bake.verify(job, bake.make(baked)).faults
     assert "disagree on a module's bits" in found and "expected 3, found 4" in found
+
+
+def nested(folder: Path) -> None:
+    (folder / "extra").mkdir()
+    save_file({"more": np.ones(4, np.float16)}, folder / "extra/more.safetensors")
+
+
+STRANGERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a file": (lambda p: (p / "modeling.py").write_text("import os"), "modeling.py belongs to nothing"),
+    "a file further down": (nested, "extra/more.safetensors belongs to nothing"),
+    "a link": (lambda p: (p / "other").symlink_to("config.json"), "other belongs to nothing"),
+    "another tokenizer": (lambda p: (p / "tokenizer.json").write_text("{}"), "tokenizer.json should be unchanged"),
+    "a lost template": (lambda p: (p / ".gitattributes").unlink(), ".gitattributes was not copied"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_a_file_that_no_bake_writes_is_a_fault(standing: Path, tmp_path: Path, name: str) -> None:
+    base = Path(shutil.copytree(standing, tmp_path / "base"))
+    (base / ".gitattributes").write_text("*.safetensors filter=lfs\n")
+    job = job_of(base, tmp_path)
+    product = bake.make(job)
+    assert bake.verify(job, product).faults == ()
+    change, message = STRANGERS[name]
+    change(job.product)
+    (found,) = bake.verify(job, product).faults
+    assert message in found
+
+
+def test_a_small_file_that_changes_between_two_attempts_is_refused(
+    standing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, name in enumerate(("config.json", "tokenizer_config.json", "README.md")):
+        base = Path(shutil.copytree(standing, tmp_path / f"base{number}"))
+        job = job_of(base, tmp_path / str(number))
+        with monkeypatch.context() as context:
+            context.setattr(bake_layers, "errors_of", _stop)
+            with pytest.raises(KeyboardInterrupt):
+                bake.make(job)
+        (base / name).write_text("{}" if name != "config.json" else (base / name).read_text() + "\n")
+        with pytest.raises(StateError) as caught:
+            bake.make(job)
+        assert caught.value.found == "changed: small files"
+
+
+def test_settings_are_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed while they are written: the next attempt begins anew instead of stumbling over half a file."""
+    identity = {"arguments": "a" * 100_000}
+    for call in ("write", "fsync", "replace"):
+        with monkeypatch.context() as context:
+            context.setattr(os if call != "replace" else Path, call if call != "write" else "fdopen", _stop)
+            with pytest.raises(KeyboardInterrupt):
+                bake_layers.begin(tmp_path / call, identity, restart=False)
+        assert bake_layers.begin(tmp_path / call, identity, restart=False) == tmp_path / call
+        (settings,) = (tmp_path / call).iterdir()
+        assert json.loads(settings.read_bytes()) == identity
 
 
 def test_a_product_without_provenance_is_a_fault(standing: Path, baked: Job, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_disk_without_room_is_refused_before_the_work(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.raises(StateError, match="too full"):
         overlay.make(job_of(tmp_path, packs[0], recipe_of(packs[1])))
-    assert not list(tmp_path.glob(".product.partial/*.safetensors"))
+    assert not list(tmp_path.glob(".product.partial/**/*.safetensors"))
 
 
 @pytest.mark.parametrize("place", [Path("/proc/overlay/product"), Path("/sys/kernel/product")], ids=str)

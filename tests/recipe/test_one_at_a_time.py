@@ -46,7 +46,7 @@ def test_who_comes_second_is_told_and_disturbs_nothing(name: str, tmp_path: Path
         if name == "patch-in-place":
             assert contents(tmp_path / "one") == before
         else:
-            (partial,) = (tmp_path / "one").glob(".product.partial")
+            (partial,) = (tmp_path / "one").glob(".product.partial/*/")
             assert (partial / "model.safetensors").read_bytes() == b"of the other"
     given.do(tmp_path / "one")
     given.prepare(tmp_path / "two")

@@ -171,6 +171,44 @@ def renamed_donor(folder: Path) -> Path:
 NAMES = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj", "ffn": "mlp"}
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_donors_scales_that_are_no_finite_numbers_are_a_fault(value: float, tmp_path: Path) -> None:
+    """Nothing went wrong on the way, and no engine can serve it."""
+    donor = donor_pack(tmp_path / "donor")
+    tensors = load_file(donor / REWRITTEN)
+    tensors[f"{SWAPPED}.1.up_proj.svh"][3] = value
+    save_file(tensors, donor / REWRITTEN, {"format": "pt"})
+    job = job_of(tmp_path, source_pack(tmp_path / "source"), recipe_of(donor))
+    assert overlay.verify(job, overlay.make(job)).faults == (f"{SWAPPED}.1.up_proj.svh holds what is no finite number",)
+
+
+def test_hidden_files_of_the_source_come_along(packs: tuple[Path, Path], tmp_path: Path) -> None:
+    """What a clone or a download leaves, and what bears the names of our own notes."""
+    source = Path(shutil.copytree(packs[0], tmp_path / "source"))
+    hidden = (".gitattributes", ".cache/huggingface/CACHEDIR.TAG", "begun.json", ".carve-building")
+    for name in hidden:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+    job = job_of(tmp_path / "job", source, recipe_of(packs[1]))
+    assert overlay.verify(job, overlay.make(job)).faults == ()
+    assert {name: (job.product / name).read_text() for name in hidden} == {name: name for name in hidden}
+    assert {path.name for path in job.root.iterdir()} <= {"product", "work"}
+
+
+def test_a_small_file_that_changes_between_two_attempts_is_refused(packs: tuple[Path, Path], tmp_path: Path) -> None:
+    source = Path(shutil.copytree(packs[0], tmp_path / "source"))
+
+    def stop(what: str) -> None:
+        raise KeyboardInterrupt
+
+    job = job_of(tmp_path / "job", source, recipe_of(packs[1]))
+    with pytest.raises(KeyboardInterrupt):
+        overlay.make(replace(job, note=stop))
+    (source / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(StateError, match="another source"):
+        overlay.make(job)
+
+
 def test_a_donor_may_use_other_names(packs: tuple[Path, Path], finished: tuple[Job, Product], tmp_path: Path) -> None:
     donor = renamed_donor(tmp_path / "donor")
     words = {"layers": {"language_model.layers.1": "model.layers.1"}, "names": NAMES}

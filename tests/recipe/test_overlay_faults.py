@@ -37,6 +37,7 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "a small file": (lambda p, _: (p / "tokenizer.json").write_text("{}"), "tokenizer.json should be unchanged"),
     "a forgotten small file": (lambda p, _: (p / "tokenizer_config.json").unlink(), "tokenizer_config.json"),
     "a stranger": (lambda p, _: (p / "notes.txt").write_text("?"), "notes.txt belongs to nothing"),
+    "weights of a stranger, further down": (lambda p, _: nested(p), "extra/model.safetensors belongs to nothing"),
     "configuration": (
         lambda p, _: edit(p / "config.json", lambda c: c.update(hidden_act="gelu")),
         "config.json is not",
@@ -71,10 +72,20 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
 }
 
 
+def nested(folder: Path) -> None:
+    (folder / "extra").mkdir()
+    save_file({"stranger": np.ones(4, np.float16)}, folder / "extra/model.safetensors")
+
+
 def add_tensor(folder: Path) -> None:
     tensors = load_file(folder / REWRITTEN) | {"stranger": np.ones(4, np.float16)}
     save_file(tensors, folder / REWRITTEN)
     edit(folder / INDEX, lambda index: index["weight_map"].update(stranger=REWRITTEN))
+
+
+SMALL = {"a small file", "a forgotten small file", "a stranger", "configuration", "index", "a link out"}
+SMALL |= {"weights of a stranger, further down"}
+"""Faults that no digest of the product shows."""
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -87,5 +98,5 @@ def test_verification_finds_a_planted_fault(
     product = finished[1].model_copy(update={"folder": str(folder)})
     verified = overlay.verify(replace(finished[0], product=folder), product)
     assert any(words in fault for fault in verified.faults), verified.faults
-    if name not in ("a small file", "a forgotten small file", "a stranger", "configuration", "index", "a link out"):
+    if name not in SMALL:
         assert verified.digests != product.digests

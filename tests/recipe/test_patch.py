@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import py_compile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from recipe import patch
 from recipe.patch_set import PatchSet
 from recipe.product import Job
 from runner.digest import sha256_file
-from runner.errors import InputError
+from runner.errors import InputError, StateError
 from runner.model.order.patch import Patching
 from tests.recipe.test_patch_apply import audible, guard, two_streams
 
@@ -63,6 +66,56 @@ def test_a_change_of_product_or_distribution_is_a_fault(job: Job, tmp_path: Path
     assert "drifted" in patch.verify(job, product).faults[0]
     (job.product / "provenance.json").unlink()
     assert patch.verify(job, product).faults == ("provenance.json is missing",)
+
+
+def elsewhere(link: Path) -> None:
+    link.unlink()
+    link.symlink_to("/etc/hostname")
+
+
+def by_a_copy(link: Path) -> None:
+    target = link.readlink()
+    link.unlink()
+    link.write_bytes(target.read_bytes())
+
+
+def with_a_stranger_in_it(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "streams.py").write_text("")
+
+
+CHANGES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "a link leads elsewhere": ("engine/__init__.py", elsewhere),
+    "a link became a file": ("engine/__init__.py", by_a_copy),
+    "a link is gone": ("engine/__init__.py", Path.unlink),
+    "the metadata's link is gone": ("engine-1.0.dist-info", Path.unlink),
+    "a file was added at the top": ("sitecustomize.py", lambda path: path.write_text("import os\n")),
+    "a file was added inside": ("engine/extra.py", lambda path: path.write_text("")),
+    "a folder was added": ("engine/extra", Path.mkdir),
+    "a pipe was added": ("engine/pipe", os.mkfifo),
+    "bytecode at the top": ("__pycache__", Path.mkdir),
+    "bytecode is a program": ("engine/__pycache__", with_a_stranger_in_it),
+    "a patched file is gone": ("engine/streams.py", Path.unlink),
+    "a patched file became a link": ("engine/streams.py", elsewhere),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_entry_is_what_it_should_be_and_nothing_more(name: str, job: Job) -> None:
+    product = patch.make(job)
+    place, change = CHANGES[name]
+    change(job.product / place)
+    (fault,) = patch.verify(job, product).faults
+    assert "not what these patches give" in fault and place in fault
+    with pytest.raises(StateError, match="not what these patches give"):
+        patch.make(job)
+
+
+def test_bytecode_that_an_engine_leaves_is_no_change(job: Job) -> None:
+    product = patch.make(job)
+    py_compile.compile(str(job.product / "engine/streams.py"))
+    assert (job.product / "engine/__pycache__").is_dir()
+    assert patch.verify(job, product).faults == () and patch.make(job) == product
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,25 @@ def test_a_file_that_is_a_link_is_replaced_and_what_it_led_to_stays(tmp_path: Pa
     assert (site / "engine/part.py").read_bytes() == content
 
 
+def test_files_with_equal_bytes_are_reverted_each_by_itself(tmp_path: Path) -> None:
+    """Of one patch set, and of two; also where the first revert was killed between them."""
+    content = b"COUNT = 1\n"
+    site = site_with(tmp_path / "site", content)
+    (site / "engine/twin.py").write_bytes(content)
+    (site / "engine/third.py").write_bytes(content)
+    first, second, third = (patch_of(content, ADD, file=f"engine/{name}.py") for name in ("part", "twin", "third"))
+    pair, other = PatchSet((first, second)), PatchSet((third,))
+    for patches in (pair, other):
+        patch_apply.apply(site, patches, None)
+    assert patch_apply.revert(site, PatchSet((first,))) == ["engine/part.py"]
+    assert patch_apply.revert(site, pair) == ["engine/twin.py"]
+    patch_apply.apply(site, pair, None)
+    assert patch_apply.revert(site, pair) == ["engine/part.py", "engine/twin.py"]
+    assert patch_apply.revert(site, other) == ["engine/third.py"]
+    assert {path.read_bytes() for path in (site / "engine").iterdir()} == {content}
+    assert not (site / patch_apply.STORE).exists()
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         patch_apply.apply(tmp_path / "nowhere", PatchSet((patch_of(b"COUNT = 1\n", ADD),)), None)

@@ -16,11 +16,11 @@ from recipe.overlay.donor import remote
 from recipe.overlay.make import _build, _product
 from recipe.overlay.splice import resolve
 from recipe.pack import INDEX, read_pack
-from recipe.remote import ATTEMPTS, Range, Repository, ranges
+from recipe.remote import ATTEMPTS, Range, Repository, ranges, token
 from runner.errors import InputError, StateError
 from runner.model.order.overlay import PackSource
 from tests.recipe.hub import NAME, REVISION, Hub, serving
-from tests.recipe.overlays import SWAPPED, donor_pack, job_of, recipe_of, source_pack
+from tests.recipe.overlays import SWAPPED, donor_pack, edit, job_of, recipe_of, source_pack
 
 WANTED = PackSource(repository=NAME, revision=REVISION)
 LAYER = "model.layers.1."
@@ -159,6 +159,22 @@ def test_an_index_that_promises_what_a_shard_lacks_is_refused(donor: Path, tmp_p
         repository(hub, tmp_path / "work").headers([LAYER])
 
 
+@pytest.mark.parametrize(
+    "name", ["../../x.safetensors", "/tmp/x.safetensors", "sub/x.safetensors", "..", ".x", "a\n", 3]
+)
+def test_an_index_that_names_a_file_outside_is_refused_before_that_file_is_asked_for(
+    name: object, donor: Path, tmp_path: Path
+) -> None:
+    hostile = Path(shutil.copytree(donor, tmp_path / "donor"))
+    edit(hostile / INDEX, lambda index: index["weight_map"].update({f"{SWAPPED}.0.up_proj.suh": name}))
+    with serving(hostile) as hub:
+        for _ in range(2):  # what was kept is no better
+            with pytest.raises(PackError, match="no plain name"):
+                repository(hub, tmp_path / "work").headers([LAYER])
+        assert {file for file, _, _ in hub.asked} == {INDEX}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["donor", "work"]
+
+
 def test_a_single_file_needs_no_index(donor: Path, tmp_path: Path) -> None:
     folder = tmp_path / "donor"
     folder.mkdir()
@@ -184,6 +200,18 @@ def test_an_overlay_from_afar_is_the_overlay_from_here(hub: Hub, donor: Path, tm
         _build(far, source, afar, plan, partial)
     here = make(near)
     assert _product(far, plan).digests["payload"] == here.digests["payload"]
+
+
+def test_an_order_with_a_repository_is_made_by_the_hubs_own_library(
+    hub: Hub, donor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing stands in for it: address and token are the library's."""
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    assert "user-agent" in token()
+    recipe = recipe_of(donor).model_copy(update={"donor": WANTED})
+    made = make(job_of(tmp_path / "far", source_pack(tmp_path / "source"), recipe))
+    near = make(job_of(tmp_path / "near", tmp_path / "source", recipe_of(donor)))
+    assert made.digests["payload"] == near.digests["payload"]
 
 
 def test_neighbours_share_a_request_and_strangers_do_not() -> None:
