@@ -11,7 +11,7 @@ from runner.model.base import Record
 from runner.model.report import Measured, ReportPredicate
 from runner.model.sample import SpeedMeasure
 from runner.plan_windows import QUAD
-from runner.stats import FLOOR_PAIRS, a_a_floor, log_ratio
+from runner.stats import FLOOR_PAIRS, a_a_floor, log_ratio, total
 
 BOOTS = 4
 """Fewer boots and nothing is said about how boots differ."""
@@ -82,7 +82,7 @@ def seat_noise(ledger: Ledger, seat: str, names: Collection[str] = ()) -> SeatNo
     halves = [one.a_a_half_width for one in runs if one.a_a_half_width is not None]
     ahead = [one for one in runs if one.alone_over_shared is not None]
     boots = sum(one.boots for one in ahead)
-    spread = SIGMAS * sqrt(sum((one.alone_over_shared or 0.0) ** 2 for one in ahead) / len(ahead)) if ahead else None
+    spread = SIGMAS * sqrt(total((one.alone_over_shared or 0.0) ** 2 for one in ahead) / len(ahead)) if ahead else None
     return SeatNoise(
         seat=seat,
         runs=runs,

@@ -11,7 +11,7 @@ from runner.model.seat import SeatManifest
 from runner.noise import SIGMAS
 from runner.plan import primary_of
 from runner.plan_parameters import half_width
-from runner.stats import chances, noninferiority_power, sigma_of_half_width
+from runner.stats import chances, noninferiority_power, sigma_of_half_width, total
 
 _BY_DOCUMENT = {"kld": "bound", "ppl-prefill": "margin", "ppl-decode": "margin"}
 """Gates that judge the median document, and the parameter that it must not cross."""
@@ -108,6 +108,6 @@ def _needles(gate: PlannedGate, plan: Plan) -> int:
 
 def _by_needle(gate: PlannedGate, trials: int) -> Odds:
     allowed = int(str(gate.parameters.get("lost", 0)))
-    passes = sum(comb(trials, lost) * _LOSES**lost * (1 - _LOSES) ** (trials - lost) for lost in range(allowed + 1))
+    passes = total(comb(trials, lost) * _LOSES**lost * (1 - _LOSES) ** (trials - lost) for lost in range(allowed + 1))
     harm = f"harm: every needle is lost with {_LOSES:.0%}"
     return Odds(gate.name, 0.0, passes, 1.0, f"{trials} needles, {allowed} may be lost; {harm}")

@@ -12,7 +12,8 @@ from runner.model.base import Arm
 from runner.model.boot import BootRecord
 from runner.model.plan import PlannedWindow
 from runner.model.report import Measured, ReportPredicate
-from runner.model.sample import DivergenceMeasure, Sample
+from runner.model.sample import DivergenceDocument, DivergenceMeasure, Sample
+from runner.stats import total
 
 
 def _refuse(what: str, where: str, expected: object, found: object) -> NoReturn:
@@ -60,6 +61,10 @@ def _check_sample(sample: Sample, window: PlannedWindow, boot: BootRecord, where
         _refuse("engagement does not cover the boot's ranks", where, [each.rank for each in boot.ranks], ranks)
 
 
+_ROUNDED = 1e-9
+"""What decimal text leaves out of a mean."""
+
+
 def check_drawn(sample: Sample, window: PlannedWindow, draw: Draw, where: str) -> None:
     """The positions that stand for all others of a document follow from the seed, so that nobody picked them."""
     if not isinstance(sample.measure, DivergenceMeasure):
@@ -70,6 +75,23 @@ def check_drawn(sample: Sample, window: PlannedWindow, draw: Draw, where: str) -
         found = tuple(each.position for each in document.drawn)
         if expected != found:
             _refuse("positions that the seed did not draw", f"{where}, {document.id}", expected, found)
+        if fault := _at_odds(document):
+            _refuse("a document whose drawn positions say otherwise", f"{where}, {document.id}", *fault)
+
+
+def _at_odds(document: DivergenceDocument) -> tuple[str, str] | None:
+    """Expected and found where a document cannot be what its own drawn positions are a part of."""
+    drawn = [float(each.kl) for each in document.drawn]
+    agreeing = sum(each.top1_agrees for each in document.drawn)
+    least, whole = total(drawn), float(document.mean_kl) * document.positions
+    if drawn and float(document.max_kl) < max(drawn):
+        return f"a largest KL of at least {max(drawn)}", document.max_kl
+    if whole * (1 + _ROUNDED) < least:
+        return f"a mean KL of at least {least / document.positions}", document.mean_kl
+    others = document.positions - len(drawn)
+    if not agreeing <= document.top1_agree <= agreeing + others:
+        return f"{agreeing} to {agreeing + others} positions that agree", str(document.top1_agree)
+    return None
 
 
 def check_samples(report: ReportPredicate, measured: Measured, where: str) -> None:

@@ -117,6 +117,7 @@ def _verify(
 ) -> None:
     """Check that reports are authentic and follow from themselves. No network, no seat, no GPU."""
     from runner.errors import CarveError, InputError
+    from runner.model.verdict import Status
     from runner.verify_many import verify_many
 
     if require not in (None, "pass"):
@@ -132,6 +133,8 @@ def _verify(
         answers.append(found.model_dump(mode="json"))
         if require == "pass":
             code = max(code, found.verdict.exit_code)
+        if deep and found.needs_full_evidence:
+            code = max(code, Status.NOT_RUN.exit_code)  # what could not be read again was not checked
         if not as_json:
             typer.echo(_sentence(found))
     if as_json:

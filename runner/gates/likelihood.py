@@ -10,7 +10,7 @@ from runner.gates.base import GateInput, GateParameters, Limit
 from runner.gates.common import Decision, Reading, by_limits, figure, invalid, of_kind
 from runner.model.sample import DocumentMeasure, PerplexityMeasure
 from runner.model.verdict import Figure, Status
-from runner.stats import DOCUMENTS, worst_end
+from runner.stats import DOCUMENTS, total, worst_end
 
 
 class PerplexityParameters(GateParameters):
@@ -82,7 +82,7 @@ def _limit_figure(wanted: PerplexityParameters, documents: Sequence[DocumentMeas
 
 def perplexity(documents: Sequence[DocumentMeasure]) -> float:
     """Over all documents together. Raises ZeroDivisionError where no token was scored."""
-    return exp(sum(float(one.nll) for one in documents) / sum(one.tokens for one in documents))
+    return exp(total(float(one.nll) for one in documents) / sum(one.tokens for one in documents))
 
 
 def _paired(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from runner.gates.base import GateParameters, Limit
 from runner.gates.common import Decision, by_limits, figure
 from runner.model.verdict import Status
-from runner.stats import mcnemar
+from runner.stats import mcnemar, total
 
 
 class PairedParameters(GateParameters):
@@ -37,7 +37,7 @@ def judge_pairs(
     wanted: PairedParameters, incumbent: Mapping[str, bool], candidate: Mapping[str, bool], words: Words
 ) -> Decision:
     """FAIL for lost trials, UNRESOLVED where the incumbent is right too rarely; without a candidate the incumbent."""
-    share = sum(incumbent.values()) / len(incumbent)
+    share = total(incumbent.values()) / len(incumbent)
     figures = [figure(words.share, share, limit=f">= {wanted.incumbent}")]
     poor = share < float(wanted.incumbent)
     if not candidate:

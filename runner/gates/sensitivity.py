@@ -8,7 +8,7 @@ from runner.gates.base import GateInput, GateParameters, Limit
 from runner.gates.common import Decision, Reading, by_limits, decide, figure, invalid, of_kind, verdict
 from runner.model.sample import SensitivityMeasure, SensitivityRow
 from runner.model.verdict import Figure, Verdict
-from runner.stats import DOCUMENTS, worst_end
+from runner.stats import DOCUMENTS, total, worst_end
 
 NAME = "sensitivity"
 VERSION = 1
@@ -48,7 +48,7 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
             limit = wanted.line if row.layer == TOGETHER else wanted.each
             high = _rise(worst_end(_deltas(row), float(wanted.coverage)).high)
             figures += [
-                figure(f"{row.layer} perplexity", _rise(sum(_deltas(row)) / len(row.deltas)), unit="relative"),
+                figure(f"{row.layer} perplexity", _rise(total(_deltas(row)) / len(row.deltas)), unit="relative"),
                 figure(f"{row.layer} worst end", high, unit="relative", limit="" if limit is None else f"<= {limit}"),
                 figure(f"{row.layer} mean KL", float(row.mean_kl), unit="nats"),
             ]

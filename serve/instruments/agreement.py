@@ -11,6 +11,7 @@ from runner.model.base import decimal_text
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample
+from runner.stats import total
 from serve.instruments.answers import fact, missing
 from serve.instruments.base import sample
 from serve.instruments.likelihood import by_id, prompt_logprobs, state_faults
@@ -54,9 +55,9 @@ def _documents(own: Evidence, told: Any) -> tuple[list[AgreementDocument], list[
             AgreementDocument(
                 id=name,
                 tokens=len(values),
-                served=decimal_text(-sum(values)),
-                theirs=decimal_text(-sum(document["theirs"])),
-                ours=decimal_text(-sum(document["ours"])),
+                served=decimal_text(-total(values)),
+                theirs=decimal_text(-total(document["theirs"])),
+                ours=decimal_text(-total(document["ours"])),
             )
         )
     return found, faults or ([] if found else ["no document was read"])

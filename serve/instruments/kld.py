@@ -10,6 +10,7 @@ from runner.model.base import decimal_text
 from runner.model.evidence import POSITIONS, Evidence, Exchange
 from runner.model.plan import PlannedWindow
 from runner.model.sample import DivergenceDocument, DivergenceMeasure, DrawnPosition, Sample
+from runner.stats import total
 from serve.instruments.answers import material
 from serve.instruments.base import inputs, sample
 from serve.instruments.likelihood import by_id, forced_logprobs, state_faults, top_logprobs
@@ -96,7 +97,7 @@ def _document(
     return DivergenceDocument(
         id=identifier,
         positions=len(divergences),
-        mean_kl=decimal_text(sum(divergences) / len(divergences)),
+        mean_kl=decimal_text(total(divergences) / len(divergences)),
         max_kl=decimal_text(max(divergences)),
         top1_agree=agreed,
         drawn=_drawn(reference, candidate, positions),
@@ -106,10 +107,10 @@ def _document(
 def divergence(reference: Top, candidate: Top) -> float:
     """KL(reference ‖ candidate) over the tokens both answers name and one remainder of all others."""
     shared = reference.keys() & candidate.keys()
-    total = sum(exp(reference[token]) * (reference[token] - candidate[token]) for token in shared)
-    rest_reference = max(1 - sum(exp(reference[token]) for token in shared), _TINY)
-    rest_candidate = max(1 - sum(exp(candidate[token]) for token in shared), _TINY)
-    return max(total + rest_reference * log(rest_reference / rest_candidate), 0.0)
+    whole = total(exp(reference[token]) * (reference[token] - candidate[token]) for token in shared)
+    rest_reference = max(1 - total(exp(reference[token]) for token in shared), _TINY)
+    rest_candidate = max(1 - total(exp(candidate[token]) for token in shared), _TINY)
+    return max(whole + rest_reference * log(rest_reference / rest_candidate), 0.0)
 
 
 def _best(top: Top) -> int:

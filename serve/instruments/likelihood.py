@@ -9,6 +9,7 @@ from typing import Any
 from runner.model.base import decimal_text
 from runner.model.evidence import Evidence, Exchange
 from runner.model.sample import DocumentMeasure, PerplexityMeasure
+from runner.stats import total
 from serve.instruments.answers import choice, error_text, material
 from serve.instruments.metrics import PREEMPTIONS, PREFIX_CACHE_HITS, moved
 
@@ -116,7 +117,7 @@ def perplexity(evidence: Evidence, *, forced: bool) -> tuple[PerplexityMeasure, 
             continue
         documents.append(
             DocumentMeasure(
-                id=identifier, language=text["language"], tokens=len(values), nll=decimal_text(-sum(values))
+                id=identifier, language=text["language"], tokens=len(values), nll=decimal_text(-total(values))
             )
         )
     if not documents:

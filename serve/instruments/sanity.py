@@ -10,6 +10,7 @@ from runner.model.base import decimal_text
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample
+from runner.stats import total
 from serve.instruments.answers import choice, error_text, material
 from serve.instruments.base import sample
 from serve.instruments.likelihood import by_id
@@ -61,4 +62,4 @@ def _japanese(character: str) -> bool:
 
 
 def _share(found: Sequence[bool]) -> float:
-    return sum(found) / max(len(found), 1)
+    return total(found) / max(len(found), 1)

@@ -9,6 +9,7 @@ from runner.model.base import decimal_text
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample
+from runner.stats import total
 from serve.instruments.answers import material
 from serve.instruments.base import sample
 from serve.instruments.likelihood import by_id, forced_logprobs, state_faults
@@ -31,7 +32,7 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
             exchange = exchanges.get(name)
             values, fault = forced_logprobs(exchange, [0, *tokens]) if exchange else ((), "never asked")
             wrong += [f"{name}: {fault}"] if fault else []
-            sums.append(sum(values))
+            sums.append(total(values))
         others = [value for number, value in enumerate(sums) if number != item["answer"]]
         faults += wrong
         if wrong or not others:

@@ -11,6 +11,7 @@ from runner.model.base import decimal_text
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample, SensitivityMeasure, SensitivityRow
+from runner.stats import total
 from serve.instruments.answers import fact, material, missing
 from serve.instruments.base import sample
 
@@ -39,7 +40,7 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
             SensitivityRow(
                 layer=name,
                 deltas={document: decimal_text(after[document] - before[document]) for document in shared},
-                mean_kl=decimal_text(sum(divergences.values()) / max(1, len(divergences))),
+                mean_kl=decimal_text(total(divergences.values()) / max(1, len(divergences))),
             )
         )
     if TOGETHER not in layers:

@@ -12,6 +12,7 @@ from runner.model.base import decimal_text
 from runner.model.evidence import Evidence, Exchange
 from runner.model.plan import PlannedWindow
 from runner.model.sample import RankShift, Sample, ShiftMeasure
+from runner.stats import total
 from serve.instruments.answers import material
 from serve.instruments.base import sample
 from serve.instruments.likelihood import by_id, forced_logprobs, state_faults
@@ -76,4 +77,4 @@ def _rank_shift(rank: int, moved: list[float], predicted: JsonValue, faults: lis
 
 
 def _root_mean_square(values: Sequence[float]) -> float:
-    return sqrt(sum(value * value for value in values) / len(values)) if values else 0.0
+    return sqrt(total(value * value for value in values) / len(values)) if values else 0.0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -319,3 +322,18 @@ def check(folder: Path, *, deep: bool = False) -> Verification:
     """Verify inside the folder's workspace."""
     workspace = folder.parents[2]
     return verify(folder, trust_of(workspace), workspace, deep=deep)
+
+
+def with_too_much_evidence(run: Run) -> tuple[Run, str]:
+    """The run with a file of evidence that no archive has room for, and that file's name."""
+    name = "evidence/speed-q0-b0.json"
+    value = json.loads(run.files[name])
+    value["facts"]["noise"] = base64.b64encode(random.Random(3).randbytes(300_000)).decode()
+    data = canonical_json(value)
+    digest = sha256_bytes(data)
+    samples = tuple(
+        sample.model_copy(update={"evidence": (digest,)}) if sample.window == "speed-q0-b0" else sample
+        for sample in run.record.samples
+    )
+    record = run.record.model_copy(update={"samples": samples, "evidence": {**run.record.evidence, name: digest}})
+    return Run(record, {**run.files, name: data}), name

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import random
 import shutil
 from pathlib import Path
 
@@ -22,7 +20,17 @@ from runner.model.report import Measured
 from runner.model.verdict import Status
 from runner.verify import verify
 from runner.verify_samples import arm_of
-from tests.runner.records import RateInstrument, Run, check, digest_of, make_run, make_workspace, publish, trust_of
+from tests.runner.records import (
+    RateInstrument,
+    Run,
+    check,
+    digest_of,
+    make_run,
+    make_workspace,
+    publish,
+    trust_of,
+    with_too_much_evidence,
+)
 
 pytestmark = pytest.mark.usefixtures("rate_gate")
 
@@ -57,19 +65,8 @@ def test_deep_reads_every_sample_again(folder: Path) -> None:
 
 
 def test_deep_says_what_needs_the_full_evidence(workspace: Path, demo_runner: PrivateKey, tmp_path: Path) -> None:
-    run = make_run()
-    name = "evidence/speed-q0-b0.json"
-    noise = base64.b64encode(random.Random(3).randbytes(300_000)).decode()
-    value = json.loads(run.files[name])
-    value["facts"]["noise"] = noise
-    data = canonical_json(value)
-    digest = sha256_bytes(data)
-    samples = tuple(
-        sample.model_copy(update={"evidence": (digest,)}) if sample.window == "speed-q0-b0" else sample
-        for sample in run.record.samples
-    )
-    record = run.record.model_copy(update={"samples": samples, "evidence": {**run.record.evidence, name: digest}})
-    folder = publish(workspace, demo_runner, Run(record, {**run.files, name: data}), tmp_path / "state")
+    run, name = with_too_much_evidence(make_run())
+    folder = publish(workspace, demo_runner, run, tmp_path / "state")
     found = check(folder, deep=True)
     assert (found.not_kept, found.needs_full_evidence, len(found.replayed)) == ((name,), ("speed-q0-b0",), 23)
 

@@ -15,7 +15,7 @@ from runner.errors import TrustError
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.report import EvidencePart, Measured
-from runner.model.sample import DivergenceMeasure, Sample
+from runner.model.sample import DivergenceDocument, DivergenceMeasure, Sample
 from runner.replay import replay
 from runner.verify_samples import check_drawn
 from serve.instruments.extract import extract
@@ -65,6 +65,33 @@ def test_positions_follow_from_the_seed() -> None:
     two = window.model_copy(update={"arguments": {**window.arguments, "drawn": 2}})
     with pytest.raises(TrustError, match="the seed did not draw"):
         check_drawn(honest, two, DRAW, "here")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_kl": "0.000000000001"}, "a largest KL of at least"),
+        ({"mean_kl": "0.000000000001"}, "a mean KL of at least"),
+        ({"top1_agree": 99}, "positions that agree"),
+    ],
+)
+def test_a_document_cannot_be_better_than_its_drawn_positions(changes: dict[str, Any], words: str) -> None:
+    """A whole that its own parts contradict was edited, whoever signed it."""
+    window, _, sample = case()
+    window = window.model_copy(update={"arguments": {**window.arguments, "material": "kld", "drawn": 1}})
+    bad = edited(drawn_by_seed(sample, window), kl="0.8", top1_agrees=False)
+    measure = bad.measure
+    assert isinstance(measure, DivergenceMeasure)
+    first, *rest = measure.documents
+    honest = first.model_copy(update={"mean_kl": "0.6", "max_kl": "0.8", "top1_agree": 0})
+
+    def with_first(document: DivergenceDocument) -> Sample:
+        return bad.model_copy(update={"measure": measure.model_copy(update={"documents": (document, *rest)})})
+
+    check_drawn(with_first(honest), window, DRAW, "here")
+    with pytest.raises(TrustError, match="say otherwise") as caught:
+        check_drawn(with_first(honest.model_copy(update=changes)), window, DRAW, "here")
+    assert words in caught.value.expected
 
 
 def kept(evidence: list[Evidence]) -> tuple[EvidencePart, dict[str, bytes]]:

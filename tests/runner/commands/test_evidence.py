@@ -19,7 +19,7 @@ from runner.decide import Desk
 from runner.errors import InputError, TrustError
 from runner.gates.registry import Withdrawn
 from runner.paths import source_root
-from tests.runner.records import START, announce, make_run, publish
+from tests.runner.records import START, announce, make_run, publish, with_too_much_evidence
 
 pytestmark = pytest.mark.usefixtures("rate_gate", "private_home")
 APP = typer.Typer()
@@ -140,6 +140,14 @@ def test_a_withdrawn_gate_is_said_and_still_verifies(here: Path, monkeypatch: py
     gone = Withdrawn(kind="gate", name="speed", version=1, date="2026-11-20", reason="averaged warm-up blocks")
     monkeypatch.setattr("runner.judge.withdrawn", lambda: (gone,))
     assert "withdrawn since: gate speed@1: 2026-11-20, averaged" in call("verify", here / "reports/mini-lna2/r0")
+
+
+def test_deep_without_all_evidence_is_undecided(workspace: Path, demo_runner: PrivateKey, tmp_path: Path) -> None:
+    """Who trusts the exit code is not told that everything was read again."""
+    run, name = with_too_much_evidence(make_run())
+    folder = publish(workspace, demo_runner, run, tmp_path / "state")
+    call("verify", folder, "--workspace", workspace)
+    assert Path(name).stem in call("verify", folder, "--workspace", workspace, "--deep", code=2)
 
 
 def test_verify_of_nothing_is_an_input_error(here: Path, tmp_path: Path) -> None:
