@@ -47,30 +47,33 @@ class _Call:
     flags: int | None = None
     follows: bool = True
     """Whether a link in the last place is followed."""
+    makes: bool = False
+    """Whether it does nothing where something stands: ``mkdir -p`` asks for every folder above."""
 
 
 _AT = ((0, 1),)
-_MAKES = _Call(_AT, follows=False)
+_MAKES = _Call(_AT, follows=False, makes=True)
+
 _CALLS = {
     "openat": _Call(_AT, flags=2),
     "openat2": _Call(_AT, flags=2),
     "truncate": _Call(((None, 0),)),
     "renameat": _Call(((0, 1), (2, 3)), follows=False),
     "renameat2": _Call(((0, 1), (2, 3)), follows=False),
-    "linkat": _Call(((0, 1), (2, 3)), follows=False),
-    "symlinkat": _Call(((1, 2),), follows=False),
+    "linkat": _Call(((2, 3),), follows=False, makes=True),
+    "symlinkat": _Call(((1, 2),), follows=False, makes=True),
     "mkdirat": _MAKES,
     "mknodat": _MAKES,
-    "unlinkat": _MAKES,
+    "unlinkat": _Call(_AT, follows=False),
     "fchmodat": _Call(_AT),
     "fchmodat2": _Call(_AT),
     "open": _Call(((None, 0),), flags=1),
     "creat": _Call(((None, 0),)),
     "rename": _Call(((None, 0), (None, 1)), follows=False),
-    "link": _Call(((None, 0), (None, 1)), follows=False),
-    "symlink": _Call(((None, 1),), follows=False),
-    "mkdir": _Call(((None, 0),), follows=False),
-    "mknod": _Call(((None, 0),), follows=False),
+    "link": _Call(((None, 1),), follows=False, makes=True),
+    "symlink": _Call(((None, 1),), follows=False, makes=True),
+    "mkdir": _Call(((None, 0),), follows=False, makes=True),
+    "mknod": _Call(((None, 0),), follows=False, makes=True),
     "unlink": _Call(((None, 0),), follows=False),
     "rmdir": _Call(((None, 0),), follows=False),
     "chmod": _Call(((None, 0),)),
@@ -187,9 +190,12 @@ class Calls:
             own, sealed = _depth(place, self.own), _depth(place, self.sealed)
             if place.startswith(_GONE) and not place.startswith(_SHARED_MEMORY) and not sealed:
                 continue
+            there = f"/proc/{pid}/root{place}"
+            if call.makes and os.path.lexists(there):
+                continue
             if writes and max(sealed, _depth(place, self.kept)) >= own:
                 _keep(self.wrote, place)
-            if reads and sealed > own and not any(_below(one, place) for one in self.own):
+            if reads and sealed > own and not Path(there).is_dir():  # who walks through everything reads nothing
                 _keep(self.opened, place)
 
     def report(self) -> dict[str, Any]:
@@ -255,7 +261,7 @@ def _place(pid: int, folder: int | None, text: str, call: _Call) -> str:
     if call.follows:
         return os.path.realpath(path)
     head, tail = os.path.split(path.rstrip("/"))
-    return f"{os.path.realpath(head)}/{tail}"
+    return str(Path(os.path.realpath(head)) / tail)
 
 
 __all__ = ["NOTED", "Calls"]

@@ -53,12 +53,12 @@ class Reading:
 
 def read(watched: Watched) -> Reading:
     """How it stands now. Runs git on the checkout."""
-    repositories = [watched.checkout / ".git"]
-    repositories += [path for path in watched.crafts.glob("*/attempts/*/clone/.git") if path.parent not in watched.own]
+    main = watched.checkout / ".git"
+    others = [path for path in watched.crafts.glob("*/attempts/*/clone/.git") if path.parent not in watched.own]
     return Reading(
         order=sha256_file(watched.order) if watched.order.is_file() else "gone",
         setup=setup(watched.checkout),
-        refs={name: value for repository in repositories for name, value in _refs(repository)},
+        refs={name: value for one in (main, *others) for name, value in _refs(one, ours=one == main)},
         files=_uncommitted(watched.checkout),
         places={str(path): _stamp(path) for path in _files(watched)},
         code=_stamps(_code()),
@@ -78,14 +78,15 @@ def compare(before: Reading, watched: Watched) -> Iterator[Finding]:
         yield Finding(kind="order-changed", detail=detail)
     if after.files != before.files:
         yield _moved("main-changed", "edits outside the clone, in the checkout", before.files, after.files)
-    if after.refs != before.refs:
-        yield _moved("refs-changed", "branches, tags or stash that are not its own", before.refs, after.refs)
+    refs = {name: value for name, value in after.refs.items() if not _begun(Path(name), before.refs, watched)}
+    if refs != before.refs:
+        yield _moved("refs-changed", "branches, tags or stash that are not its own", before.refs, refs)
     told = {str(watched.order), *after.files, *before.files}
     made_by_runs = str(watched.workspace / "reports")
     places = {
         path: stamp
         for path, stamp in after.places.items()
-        if path in before.places or not path.startswith(made_by_runs)
+        if path in before.places or not (path.startswith(made_by_runs) or _begun(Path(path), before.places, watched))
     }
     old, new = ({path: at for path, at in part.items() if path not in told} for part in (before.places, places))
     if old != new:
@@ -94,6 +95,16 @@ def compare(before: Reading, watched: Watched) -> Iterator[Finding]:
     if (running, after.hooks) != (before.code, before.hooks):
         what = "written or removed where the runner itself is run from"
         yield _moved("outside-clone", what, before.code | before.hooks, running | after.hooks)
+
+
+def _begun(path: Path, before: Listing, watched: Watched) -> bool:
+    """Whether it belongs to another order's attempt that began meanwhile: the runner made it."""
+    if not path.is_relative_to(watched.crafts) or str(path) in before:
+        return False
+    order, *rest = path.relative_to(watched.crafts).parts
+    attempt = watched.crafts.joinpath(order, *rest[:2])
+    mine = any(own.is_relative_to(watched.crafts / order) for own in watched.own[:1])
+    return not mine and not any(name.startswith(f"{attempt}/") for name in before)
 
 
 def _moved(kind: FindingKind, what: str, before: Listing, after: Listing) -> Finding:
@@ -109,8 +120,11 @@ def setup(checkout: Path) -> Listing:
     return {str(path): sha256_file(path) for path in sorted(paths) if path.is_file()}
 
 
-def _refs(repository: Path) -> Iterator[tuple[str, str]]:
-    """Refs, head and stash as their files stand; of a worktree, whose refs are in another folder, as git says."""
+def _refs(repository: Path, *, ours: bool) -> Iterator[tuple[str, str]]:
+    """Refs, head and stash as their files stand; of our own worktree, whose refs are in another folder, as git says."""
+    if repository.is_file() and not ours:
+        yield str(repository), sha256_file(repository)  # where it leads is its maker's
+        return
     if repository.is_file():
         listed = git("for-each-ref", "--format=%(refname) %(objectname)", folder=repository.parent).decode()
         yield from ((name, value) for name, value in map(str.split, listed.splitlines()))

@@ -33,7 +33,7 @@ class Keeper(Watchdog):
     def __init__(self, configuration: dict[str, Any]) -> None:
         super().__init__(configuration)
         processes = [pid for pid in (os.getpid(), configuration["runner"]) if pid]
-        inside = [f"/proc/{pid}/{name}" for pid in processes for name in ("environ", "maps", "mem")]
+        inside = [f"/proc/{pid}/mem" for pid in processes]  # ps and lsof read what else there is of every process
         self.calls = Calls(configuration["own"], [*configuration["sealed"], *inside], configuration["kept"])
 
     def start(self) -> None:

@@ -58,9 +58,17 @@ def _refuse(run_folder: Path, error: CarveError) -> CandidateError:
     )
 
 
+LARGEST = 16 << 20
+"""Bytes of a candidate file; a real one has some thousand."""
+
+
 def read_candidate(path: Path) -> CandidateFile:
     """``candidate.json``. Raises InputError where it is none."""
     try:
+        if not path.is_file() or path.stat().st_size > LARGEST:
+            raise InputError(
+                "not a candidate file", where=str(path), expected=f"a plain file of at most {LARGEST} bytes"
+            )
         return CandidateFile.model_validate_json(path.read_bytes())
     except OSError as error:
         raise InputError("no candidate to read", where=str(path), found=error.strerror or str(error)) from error

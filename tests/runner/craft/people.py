@@ -142,9 +142,18 @@ def writes_quietly(folder: str) -> None:
     Path("copy").unlink(missing_ok=True)
 
 
+def looks_around(*_: str) -> None:
+    """As people and agents do: folders that may be there already, everything by name, and who else runs."""
+    home = os.environ["HOME"]
+    for words in (["mkdir", "-p", f"{home}/.cache/x", f"{Path.cwd()}/kernels/cpu"], ["find", "/", "-maxdepth", "4"]):
+        subprocess.run(words, check=False, capture_output=True)
+    subprocess.run(["sh", "-c", "ps aux; cat /proc/[0-9]*/environ /proc/[0-9]*/maps"], check=False, capture_output=True)
+    honest()
+
+
 def searches(top: str) -> None:
-    """For anything that is called a seed, without repeating it."""
-    subprocess.run(["find", top, "-name", "seed"], check=False, capture_output=True)
+    """Every file for what a seed may look like, without repeating it."""
+    subprocess.run(["grep", "-rlE", "^[0-9a-f]{64}$", top], check=False, capture_output=True)
     honest()
 
 
@@ -227,7 +236,7 @@ def fills_without_a_name(*_: str) -> None:
 def looks_into_the_runner(*_: str) -> None:
     """Into the process that keeps the session."""
     with contextlib.suppress(OSError):
-        Path(f"/proc/{os.getppid()}/environ").read_bytes()
+        Path(f"/proc/{os.getppid()}/mem").open("rb").close()
     honest()
 
 

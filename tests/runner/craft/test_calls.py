@@ -43,7 +43,9 @@ def test_what_lies_in_its_own_folders_is_its_own(tmp_path: Path) -> None:
         ("os.chdir('../else'); os.mkdir('d')", ["else/d"], []),
         ("open('a', 'w').close(); os.rename('a', '../else/a')", ["else/a"], []),
         ("open('../sealed/seed').read()", [], ["sealed/seed"]),
-        ("os.listdir('../sealed')", [], []),  # every folder above one's own is passed through
+        ("os.listdir('../sealed'); [list(one) for one in os.walk('..')]", [], []),  # who walks by reads nothing
+        ("os.system('mkdir -p ' + str(pathlib.Path('../else/x').resolve()))", ["else/x"], []),
+        ("os.system('mkdir / 2> /dev/null')", [], []),
         ("open('../sealed/seed', 'r+')", ["sealed/seed"], ["sealed/seed"]),
         ("open('/dev/null', 'w'); open('/proc/self/comm', 'w')", [], []),
         ("open('/dev/shm/carve-test', 'w').close(); os.remove('/dev/shm/carve-test')", [], []),

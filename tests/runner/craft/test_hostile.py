@@ -139,6 +139,11 @@ def test_commits_branches_and_a_name_are_nobodys_business(kit: Kit, walls: str) 
     assert (attempt.findings, attempt.changed) == ((), ("kernels/cpu/toy.txt",))
 
 
+def test_looking_around_is_nobodys_business(kit: Kit, walls: str) -> None:
+    kit.crew("looks_around")
+    assert attempt_of(kit).findings == ()
+
+
 def test_what_nobody_could_watch_is_recorded(kit: Kit, walls: str) -> None:
     kit.crew("honest")
     attempt = attempt_of(kit)
