@@ -6,6 +6,7 @@ Real folders and files where something is patched, links to the distribution els
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +19,8 @@ from runner.digest import sha256_bytes, sha256_file
 from runner.errors import InputError, StateError
 
 _BYTECODE = "__pycache__"
+_COMPILED = re.compile(r"\.pyc(\.\d+)?$")
+"""Bytecode, or the draft of it that a killed interpreter leaves."""
 _FOLDER = "a folder"
 
 
@@ -118,7 +121,7 @@ def _entries(folder: Path, home: Path) -> Iterator[tuple[str, str]]:
 def _only_bytecode(folder: Path) -> bool:
     """Whether a folder holds nothing but the compiled form of the modules beside it."""
     return all(
-        path.suffix == ".pyc"
+        _COMPILED.search(path.name)
         and path.is_file()
         and not path.is_symlink()
         and (folder.parent / f"{path.name.partition('.')[0]}.py").is_file()

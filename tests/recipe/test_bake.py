@@ -223,62 +223,6 @@ def test_a_stamp_that_the_tensors_contradict_is_a_fault(standing: Path, baked: J
     assert "disagree on a module's bits" in found and "expected 3, found 4" in found
 
 
-def nested(folder: Path) -> None:
-    (folder / "extra").mkdir()
-    save_file({"more": np.ones(4, np.float16)}, folder / "extra/more.safetensors")
-
-
-STRANGERS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a file": (lambda p: (p / "modeling.py").write_text("import os"), "modeling.py belongs to nothing"),
-    "a file further down": (nested, "extra/more.safetensors belongs to nothing"),
-    "a link": (lambda p: (p / "other").symlink_to("config.json"), "other belongs to nothing"),
-    "another tokenizer": (lambda p: (p / "tokenizer.json").write_text("{}"), "tokenizer.json should be unchanged"),
-    "a lost template": (lambda p: (p / ".gitattributes").unlink(), ".gitattributes was not copied"),
-}
-
-
-@pytest.mark.parametrize("name", STRANGERS)
-def test_a_file_that_no_bake_writes_is_a_fault(standing: Path, tmp_path: Path, name: str) -> None:
-    base = Path(shutil.copytree(standing, tmp_path / "base"))
-    (base / ".gitattributes").write_text("*.safetensors filter=lfs\n")
-    job = job_of(base, tmp_path)
-    product = bake.make(job)
-    assert bake.verify(job, product).faults == ()
-    change, message = STRANGERS[name]
-    change(job.product)
-    (found,) = bake.verify(job, product).faults
-    assert message in found
-
-
-def test_a_small_file_that_changes_between_two_attempts_is_refused(
-    standing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number, name in enumerate(("config.json", "tokenizer_config.json", "README.md")):
-        base = Path(shutil.copytree(standing, tmp_path / f"base{number}"))
-        job = job_of(base, tmp_path / str(number))
-        with monkeypatch.context() as context:
-            context.setattr(bake_layers, "errors_of", _stop)
-            with pytest.raises(KeyboardInterrupt):
-                bake.make(job)
-        (base / name).write_text("{}" if name != "config.json" else (base / name).read_text() + "\n")
-        with pytest.raises(StateError) as caught:
-            bake.make(job)
-        assert caught.value.found == "changed: small files"
-
-
-def test_settings_are_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed while they are written: the next attempt begins anew instead of stumbling over half a file."""
-    identity = {"arguments": "a" * 100_000}
-    for call in ("write", "fsync", "replace"):
-        with monkeypatch.context() as context:
-            context.setattr(os if call != "replace" else Path, call if call != "write" else "fdopen", _stop)
-            with pytest.raises(KeyboardInterrupt):
-                bake_layers.begin(tmp_path / call, identity, restart=False)
-        assert bake_layers.begin(tmp_path / call, identity, restart=False) == tmp_path / call
-        (settings,) = (tmp_path / call).iterdir()
-        assert json.loads(settings.read_bytes()) == identity
-
-
 def test_a_product_without_provenance_is_a_fault(standing: Path, baked: Job, tmp_path: Path) -> None:
     job = job_of(standing, tmp_path)
     shutil.copytree(baked.product, job.product)
