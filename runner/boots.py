@@ -27,6 +27,27 @@ def new_record(planned: str, *, label: Label, pid: int, **known: Any) -> BootRec
     return BootRecord.model_validate(blank | known | named)
 
 
+SIMULATION = "dsv4-carve"
+"""What the project's own toy engine calls its distribution."""
+
+
+def label_fault(boot: BootRecord) -> str:
+    """Why what answered in a boot cannot bear its label; empty where nothing speaks against it.
+
+    The toy says whose it is, and only a device has a UUID: a label that was edited with everything that repeats it is
+    still not that of what the boot recorded.
+    """
+    if not boot.engine:
+        return ""
+    simulated = boot.engine.get("name") == SIMULATION
+    if simulated != (boot.label == "simulated"):
+        return f"{boot.engine.get('name', 'an engine without a name')} answered, which is labelled {boot.label}"
+    for rank in boot.ranks:
+        if boot.label in ("cpu", "real") and bool(rank.devices) != (boot.label == "real"):
+            return f"rank {rank.rank} on {', '.join(rank.devices) or 'no device'}, which is labelled {boot.label}"
+    return ""
+
+
 def label_of(boots: tuple[BootRecord, ...]) -> Label:
     """The weakest label of the boots that said what they are; ``none`` where no engine answered."""
     seen = {boot.label for boot in boots if boot.engine}

