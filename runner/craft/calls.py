@@ -48,19 +48,18 @@ class _Call:
     follows: bool = True
     """Whether a link in the last place is followed."""
     makes: bool = False
-    """Whether it does nothing where something stands: ``mkdir -p`` asks for every folder above."""
+    """Whether it does nothing where its last path stands already: ``mkdir -p`` asks for every folder above."""
 
 
 _AT = ((0, 1),)
 _MAKES = _Call(_AT, follows=False, makes=True)
-
 _CALLS = {
     "openat": _Call(_AT, flags=2),
     "openat2": _Call(_AT, flags=2),
     "truncate": _Call(((None, 0),)),
     "renameat": _Call(((0, 1), (2, 3)), follows=False),
     "renameat2": _Call(((0, 1), (2, 3)), follows=False),
-    "linkat": _Call(((2, 3),), follows=False, makes=True),
+    "linkat": _Call(((0, 1), (2, 3)), follows=False, makes=True),
     "symlinkat": _Call(((1, 2),), follows=False, makes=True),
     "mkdirat": _MAKES,
     "mknodat": _MAKES,
@@ -70,7 +69,7 @@ _CALLS = {
     "open": _Call(((None, 0),), flags=1),
     "creat": _Call(((None, 0),)),
     "rename": _Call(((None, 0), (None, 1)), follows=False),
-    "link": _Call(((None, 1),), follows=False, makes=True),
+    "link": _Call(((None, 0), (None, 1)), follows=False, makes=True),
     "symlink": _Call(((None, 1),), follows=False, makes=True),
     "mkdir": _Call(((None, 0),), follows=False, makes=True),
     "mknod": _Call(((None, 0),), follows=False, makes=True),
@@ -191,7 +190,7 @@ class Calls:
             if place.startswith(_GONE) and not place.startswith(_SHARED_MEMORY) and not sealed:
                 continue
             there = f"/proc/{pid}/root{place}"
-            if call.makes and os.path.lexists(there):
+            if call.makes and (folder, path) == call.paths[-1] and os.path.lexists(there):
                 continue
             if writes and max(sealed, _depth(place, self.kept)) >= own:
                 _keep(self.wrote, place)

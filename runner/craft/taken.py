@@ -65,9 +65,13 @@ LARGEST = 16 << 20
 def read_candidate(path: Path) -> CandidateFile:
     """``candidate.json``. Raises InputError where it is none."""
     try:
-        if not path.is_file() or path.stat().st_size > LARGEST:
+        size = path.stat().st_size
+        if not path.is_file() or size > LARGEST:
             raise InputError(
-                "not a candidate file", where=str(path), expected=f"a plain file of at most {LARGEST} bytes"
+                "not a candidate file",
+                where=str(path),
+                expected=f"a plain file of at most {LARGEST} bytes",
+                found=f"{size} bytes" if path.is_file() else "something else",
             )
         return CandidateFile.model_validate_json(path.read_bytes())
     except OSError as error:

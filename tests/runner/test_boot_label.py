@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from runner.boots import label_fault
+from runner.boots import SIMULATION, label_fault
 from runner.model.boot import BootRecord
+from serve.adapters.fake_engine import DISTRIBUTION
 from tests.runner.records import make_run
 
 (BOOT,) = make_run().record.boots
-TOY = {"name": "dsv4-carve", "version": "0.1.0"}
+TOY = {"name": SIMULATION, "version": "0.1.0"}
 
 
 def boot(label: str, engine: dict[str, str], *devices: str) -> BootRecord:
@@ -39,3 +40,7 @@ def test_what_answered_bears_its_label(honest: BootRecord) -> None:
 )
 def test_a_label_of_something_else_is_named(forged: BootRecord, words: str) -> None:
     assert words in label_fault(forged)
+
+
+def test_the_toy_engine_goes_by_the_name_that_labels_it() -> None:
+    assert DISTRIBUTION == SIMULATION

@@ -46,6 +46,7 @@ def test_what_lies_in_its_own_folders_is_its_own(tmp_path: Path) -> None:
         ("os.listdir('../sealed'); [list(one) for one in os.walk('..')]", [], []),  # who walks by reads nothing
         ("os.system('mkdir -p ' + str(pathlib.Path('../else/x').resolve()))", ["else/x"], []),
         ("os.system('mkdir / 2> /dev/null')", [], []),
+        ("os.link('../sealed/seed', 's'); open('s').read()", ["sealed/seed"], []),  # its other name is one's own
         ("open('../sealed/seed', 'r+')", ["sealed/seed"], ["sealed/seed"]),
         ("open('/dev/null', 'w'); open('/proc/self/comm', 'w')", [], []),
         ("open('/dev/shm/carve-test', 'w').close(); os.remove('/dev/shm/carve-test')", [], []),
