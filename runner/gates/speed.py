@@ -119,6 +119,8 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput,
         if wanted.alone == "discounted":
             figures += (figure("log-ratio less the incumbent's loss", left, limit=f"clears {wanted.margin}"),)
             doubts += _discount_doubts(wanted, comparison, left)
+    if lost and one_variant(blocks):
+        return Decision(Status.UNRESOLVED, (f"equal arms: {_lost(lost)[0]}",), figures)
     return _answer(wanted, comparison, slow=slow, doubts=doubts, equal=one_variant(blocks), figures=figures)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from runner.gates.base import GateInput
 from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample
-from tests.gates.build import Case, boot
-from tests.gates.cases_speed import ROLES, Readings, all_of, alone, block, one, quads
+from tests.gates.build import INCUMBENT, Case, boot
+from tests.gates.cases_speed import ROLES, Readings, all_of, alone, block, one, quads, thin
 
 
 def paired_by_boot(readings: Readings) -> Readings:
@@ -48,6 +48,11 @@ def _broken_off(readings: Readings, **parameters: int) -> GateInput:
     return asked.model_copy(update={"boots": (*records, *asked.boots)})
 
 
+def _incumbent(planned: PlannedWindow, taken: Sample) -> Sample:
+    """The incumbent in both arms."""
+    return taken.model_copy(update={"variant": INCUMBENT, "engagement": thin(INCUMBENT)})
+
+
 def _cut_short(readings: Readings, *unmeasured: str, **parameters: Any) -> GateInput:
     """The run ended before the windows whose names begin so were measured."""
     asked = one(readings, **parameters)
@@ -66,6 +71,12 @@ def short() -> list[Case]:
             _cut_short([*quads(0.5), *alone()], "q6", short="unresolved"),
             "FAIL",
             "SLOWER: log-ratio",
+        ),
+        (
+            "short-run-equal-arms_fail",
+            _cut_short(all_of(quads(1.0), _incumbent), *rest, short="unresolved"),
+            "UNRESOLVED",
+            "equal arms: 3 pairs fewer than planned",
         ),
         ("short-run-not-asked-about_invalid", _cut_short(faster, *rest), "INVALID", "q4-b3: not measured"),
         ("short-run-nothing-whole_invalid", _cut_short(faster, *torn, short="unresolved"), "INVALID", "q1-b4: not"),
