@@ -63,6 +63,9 @@ class Ledger:
     entries: dict[str, Signed] = field(default_factory=dict)
     outsiders: dict[str, Outsider] = field(default_factory=dict)
     workspace: Path = Path()
+    trust: Trust = field(default_factory=lambda: Trust(()))
+    refused: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Of reports that were asked about what speaks against them, or nothing: see :mod:`runner.counts`."""
 
     def of(self, kind: type[P]) -> list[tuple[Signed, P]]:
         """Statements of one kind, oldest first."""
@@ -202,6 +205,7 @@ def load(workspace: Path, trust: Trust) -> Ledger:
         {digest: one for digest, one in opened if isinstance(one, Signed)},
         {digest: one for digest, one in opened if isinstance(one, Outsider)},
         workspace,
+        trust,
     )
     ledger.check()
     return ledger

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from itertools import zip_longest
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from runner import archive
@@ -59,6 +59,8 @@ class Verification(Record):
     signers: tuple[str, ...]
     trust: Source
     """``repository`` where everybody with this repository trusts the key, ``user`` where only this user does."""
+    trusted_by: tuple[str, ...] = ()
+    """File and line of each signer that was trusted."""
     created_at: str
     withdrawn: dict[str, str]
     """Gates and instruments whose version was found wrong since, with the reason: the report stands, what rests on it
@@ -73,6 +75,8 @@ class Verification(Record):
     """With ``deep``: samples of which the positions drawn from the seed were read again."""
     needs_full_evidence: tuple[str, ...] = ()
     """With ``deep``: samples whose evidence is in the run folder only."""
+    full_evidence: str = ""
+    """With ``deep``: the run folder whose files were read again in place of the archive's extracts."""
 
 
 def _same(what: str, expected: object, found: object, where: str, next_step: str = "") -> None:
@@ -251,28 +255,45 @@ def read_report(path: Path, trust: Trust) -> tuple[Signed, ReportPredicate, Path
 
 
 def _check_place(report: ReportPredicate, where: str) -> None:
-    """Under a workspace's ``reports`` the folders name the order and the run; anywhere else a report may lie."""
+    """Under a workspace's ``reports`` the folders name the order and the run, and nothing is a link.
+
+    Anywhere else a report may lie.
+    """
     file = Path(os.path.abspath(where))  # noqa: PTH100  # a link is judged by where it stands, not by what it shows
     for root in file.parents:
         if (root / "canon").is_dir() and file.is_relative_to(root / REPORTS):
             require_place(report, file.relative_to(root).as_posix())
+            for place in (file, file.parent, file.parent.parent):
+                if place.is_symlink():
+                    raise TrustError(
+                        "a symbolic link among signed files", where=str(place), expected="a file or folder of its own"
+                    )
 
 
-def _full(index: EvidencePart, kept: dict[str, bytes], run: Path | None) -> dict[str, bytes]:
-    """The kept files, and of the others the full evidence where the run's own folder has it."""
-    if run is None:
-        return kept
-    paths = {name: run / name for name in index.not_kept if (run / name).is_file()}
-    more = {name: path.read_bytes() for name, path in paths.items()}
-    return kept | {name: data for name, data in more.items() if sha256_bytes(data) == index.files[name]}
+def _full(index: EvidencePart, folder: Path | None) -> dict[str, bytes]:
+    """The full evidence where the run's own folder has it.
+
+    Raises TrustError for a file that is another than the report was made from.
+    """
+    found: dict[str, bytes] = {}
+    for name, digest in index.files.items():
+        path = folder / name if folder is not None and PurePosixPath(name).is_relative_to("evidence") else None
+        if path is None or ".." in path.parts or not path.is_file():
+            continue
+        found[name] = path.read_bytes()
+        _same(
+            "the run's own evidence is not what the report is made from", digest, sha256_bytes(found[name]), str(path)
+        )
+    return found
 
 
 def verify(
-    path: Path, trust: Trust, workspace: Path | None = None, *, deep: bool = False, run: Path | None = None
+    path: Path, trust: Trust, workspace: Path | None = None, *, deep: bool = False, runs: Path | None = None
 ) -> Verification:
     """Check the report at ``path``. Raises TrustError for whatever does not follow, whatever its verdict says.
 
-    With ``deep``, evidence that its archive could not hold is read from the ``run`` folder, where that is here.
+    With ``deep``, the full evidence is read from the run's own folder below ``runs``, where that is here, and whatever
+    is not there from the archive beside the report.
     """
     signed, report, folder = read_report(path, trust)
     where = signed.where
@@ -290,10 +311,13 @@ def verify(
     check_order(report.order.text, measured.plan, where)
     _check_verdicts(report, measured, where)
     kept = _kept(report, data, folder)
-    again = Replayed()
+    again, told = Replayed(), ""
     if deep:
-        evidence = _full(report.evidence, kept, run)
-        again = replay(measured, report.evidence, evidence, where)
+        own = runs / report.run if runs is not None else None
+        full = _full(report.evidence, own)
+        evidence = kept | full
+        again = replay(measured, report.evidence, evidence, where, full=full.keys())
+        told = str(own) if full else ""
         draw = Draw(bytes.fromhex(report.plan.seed), report.plan.digest)
         for name, one in evidence.items():
             place = f"{folder / EVIDENCE}, {name}"
@@ -309,6 +333,7 @@ def verify(
         gates={gate.name: gate.verdict for gate in report.gates},
         signers=tuple(signer.principal for signer in signed.signers),
         trust="repository" if all(signer.source == "repository" for signer in signed.signers) else "user",
+        trusted_by=tuple(signer.where for signer in signed.signers),
         created_at=report.created_at,
         withdrawn=withdrawals(report),
         text=_text(report, measured, folder),
@@ -317,6 +342,7 @@ def verify(
         replayed=tuple(again.whole),
         replayed_drawn=tuple(again.drawn),
         needs_full_evidence=tuple(again.missing),
+        full_evidence=told,
     )
 
 

@@ -21,6 +21,11 @@ from runner.digest import canonical_json, sha256_bytes
 from runner.errors import TrustError
 from runner.model.base import Record
 
+
+class UnknownKeyError(TrustError):
+    """Signed by a key that nobody here trusts."""
+
+
 FILE_LIMIT = 1 << 20
 """Bytes of a signed file: several times what the largest payload needs."""
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -137,7 +142,7 @@ def verify(envelope: Envelope, find: Callable[[str], PublicKey | None], where: s
     for signature in envelope.signatures:
         key = find(signature.key_id)
         if key is None:
-            raise TrustError(
+            raise UnknownKeyError(
                 "signed by a key that nobody here trusts",
                 where=where,
                 expected="a key of canon/allowed_signers or of your own trust file",
@@ -156,6 +161,7 @@ __all__ = [
     "Envelope",
     "Signature",
     "SigningKey",
+    "UnknownKeyError",
     "parse",
     "pre_authentication",
     "sign",
