@@ -14,6 +14,7 @@ from pathlib import Path
 from runner.adoption import objections, revoked
 from runner.attest.trust import Trust
 from runner.canon_entry import Decided, open_items, run_link, standing_lines
+from runner.counts import refusals
 from runner.errors import TrustError
 from runner.files import write_whole
 from runner.ledger import Ledger, load
@@ -30,6 +31,8 @@ def _decisions(ledger: Ledger) -> list[Decided]:
     """The newest standing decision for each report, oldest first. Raises TrustError for a report that is not here."""
     gone = revoked(ledger)
     newest: dict[str, Decided] = {}
+    counted = (ledger.entries.get(each.report.digest) for _, each in ledger.of(Adoption) if each.result == "ADOPTED")
+    refusals([entry for entry in counted if entry is not None], ledger)  # all at once, on every processor
     for signed, adoption in ledger.of(Adoption):
         if signed.digest in gone:
             continue

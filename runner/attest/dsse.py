@@ -8,6 +8,8 @@ can change without notice.
 from __future__ import annotations
 
 import base64
+import binascii
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -40,6 +42,13 @@ class _Wire(Record):
     payload: str
     payloadType: Literal["application/vnd.in-toto+json"]
     signatures: tuple[_WireSignature, ...]
+
+
+_ONE_SIGNATURE = re.compile(
+    rb'\{"payload":"(?P<payload>[A-Za-z0-9+/]*={0,2})","payloadType":"application/vnd\.in-toto\+json",'
+    rb'"signatures":\[\{"keyid":"(?P<keyid>[A-Za-z0-9+/:]*)","sig":"(?P<sig>[A-Za-z0-9+/]*={0,2})"\}\]\}\n'
+)
+"""The one serialisation of an envelope with one signature, but for the padding bits of base64."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +113,24 @@ def _decode(text: str, where: str) -> bytes:
         raise TrustError("not base64", where=where, found=str(error)) from error
 
 
+def _usual(data: bytes) -> Envelope | None:
+    """An envelope with one signature in its one serialisation, which need not be written again to see that it is."""
+    found = _ONE_SIGNATURE.fullmatch(data)
+    if found is None:
+        return None
+    try:
+        payload, signature = binascii.a2b_base64(found["payload"]), binascii.a2b_base64(found["sig"])
+    except binascii.Error:
+        return None
+    if (base64.b64encode(payload), base64.b64encode(signature)) != (found["payload"], found["sig"]):
+        return None  # other padding bits: another spelling of the same bytes
+    return Envelope(payload, (Signature(found["keyid"].decode(), signature),), sha256_bytes(data))
+
+
 def parse(data: bytes, where: str = "envelope") -> Envelope:
     """Take an envelope apart. Raises TrustError unless it is spelt exactly as :func:`sign` would spell it."""
+    if (usual := _usual(data)) is not None:
+        return usual
     text = data.removesuffix(b"\n")
     try:
         wire = _Wire.model_validate_json(text, strict=True)
