@@ -68,7 +68,7 @@ def whole_conversion(checkpoint: Path, calibration: Path, out: Path, bits: int) 
 
     Raises what :func:`convert` raises, and StateError for a pack that lacks a module or a name that is taken.
     """
-    whole_folder.partial(out)
+    whole_folder.refuse_taken(out)
     entries = {
         entry.name: entry for file in sorted(checkpoint.glob("*.safetensors")) for entry in read_header(file).entries
     }

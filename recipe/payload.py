@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from recipe.closure import json_object
 from runner.files import write_whole
 
 CHUNK = 4 << 20
@@ -44,8 +45,8 @@ def file_digests(files: Sequence[Path], kept: Path | None = None) -> dict[str, s
 def _read(kept: Path | None) -> dict[str, dict[str, str]]:
     if kept is None or not kept.is_file():
         return {}
-    noted: dict[str, dict[str, str]] = json.loads(kept.read_bytes())
-    return noted
+    noted = json_object(kept.read_bytes()) or {}  # damaged notes cost a second reading and no more
+    return {name: one for name, one in noted.items() if isinstance(one, dict) and one.keys() == {"identity", "digest"}}
 
 
 def identity(file: Path) -> str:
