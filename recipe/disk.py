@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from recipe.product import Job
 from runner.errors import CarveError, StateError
 from runner.visible import visible
+
+if TYPE_CHECKING:  # whoever patches an image has no pack
+    from recipe.product import Job
 
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")

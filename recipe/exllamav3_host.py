@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe import whole_folder
+from recipe.disk import command
 from recipe.exllamav3_conversion import Conversion, convert, linears
 from recipe.headers import read_header
 from recipe.pack import read_pack
@@ -101,4 +103,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from recipe import bake_layers, pack_write, whole_folder
 from recipe.bake_layers import Coding, Hessians, Layer, Module
 from recipe.closure import weight_files
+from recipe.disk import command
 from recipe.headers import Entry, read_header
 from recipe.mini.glm import coded_modules, layer_of
 from runner.digest import sha256_bytes, sha256_json, sha256_tree
@@ -172,4 +174,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

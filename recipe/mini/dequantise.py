@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from carve_kernels.exl3 import linear, pack_format
 from numpy.typing import NDArray
 
 from recipe import pack_write, whole_folder
+from recipe.disk import command
 from recipe.pack import Pack, read_pack
 
 
@@ -60,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

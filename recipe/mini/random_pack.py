@@ -6,6 +6,7 @@ For tests of loading, dispatch, sharding and speed. Its text is noise; quality g
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from recipe import pack_write, whole_folder
 from recipe.closure import weight_files
+from recipe.disk import command
 from recipe.headers import read_header
 from recipe.mini import byte_tokenizer
 from recipe.mini.glm import ExpertBits, coded_modules, layer_of
@@ -159,4 +161,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

@@ -87,7 +87,8 @@ def _build(job: Job, source: Pack, donor: Donor, plan: Plan, partial: Path) -> N
 
 def _begin(job: Job, partial: Path, source: Pack, donor: Donor) -> None:
     """Start the unfinished folder, or go on with it where it is the same work. Raises StateError where it is not."""
-    inputs = {header.file.name: identity(header.file.resolve()) for header in source.headers}
+    shared = overlay_of(job).unchanged == "link"
+    inputs = {header.file.name: identity(header.file.resolve(), shared=shared) for header in source.headers}
     begun = {
         "recipe": overlay_of(job).model_dump(mode="json"),
         "source": {
@@ -95,7 +96,7 @@ def _begin(job: Job, partial: Path, source: Pack, donor: Donor) -> None:
             "files": inputs,
             "small files": source.small_files_digest(),
         },
-        "donor": donor.identity(),
+        "donor": [donor.identity(), donor.marks()],
         "code": sha256_tree(Path(__file__).parent.parent, Path(__file__).parent.parent.glob("*.py"))
         + sha256_tree(Path(__file__).parent, Path(__file__).parent.glob("*.py")),
     }
