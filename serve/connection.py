@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
+from typing import Any
 
+import httpcore
 import httpx
 
 _SOCKET = "unix:"
@@ -27,21 +30,33 @@ def listens(base_url: str) -> bool:
     """Whether a unix socket takes connections yet; a loopback port is simply tried."""
     if not base_url.startswith(_SOCKET):
         return True
-    with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(base_url.removeprefix(_SOCKET)) == 0
+    return not _refusal(base_url.removeprefix(_SOCKET))
 
 
 class _Unix(httpx.HTTPTransport):
-    """Connects to one socket; httpcore leaves an open file behind for every attempt on one that is not there."""
+    """Connects to one socket, and leaves no open file behind where nothing listens."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(uds=str(path), limits=httpx.Limits(max_connections=None))
-        self._path = path
+        super().__init__()
+        self._pool = httpcore.ConnectionPool(max_connections=None, uds=str(path), network_backend=_Probing())
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        if not self._path.exists():
-            raise httpx.ConnectError(f"nothing listens on {self._path}", request=request)
-        return super().handle_request(request)
+
+class _Probing(httpcore.SyncBackend):
+    """Tries a unix socket first: the library's own attempt leaves its file open where it fails."""
+
+    def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Any = None
+    ) -> httpcore.NetworkStream:
+        if error := _refusal(path):
+            raise httpcore.ConnectError(f"nothing listens on {path}: {error}")
+        return super().connect_unix_socket(path, timeout, socket_options)
+
+
+def _refusal(path: str) -> str:
+    """Why a socket takes no connection; empty where it does."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        code = probe.connect_ex(path)
+    return os.strerror(code) if code else ""
 
 
 __all__ = ["client_of", "listens", "socket_url"]

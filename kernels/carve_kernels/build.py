@@ -11,7 +11,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from carve_kernels.compiler import build_once, compiler_words, content_digest, include_closure, run_compiler
+from carve_kernels.compiler import Workplace, build_once, compiler_words, read_sources, run_compiler
 from carve_kernels.registry import sources_folder, variant
 
 _COMMON = (
@@ -47,25 +47,26 @@ def build(name: str, folder: Path | None = None, source: str = "") -> Path:
     compiler = compiler_words("CXX", "g++", "C++", "install g++ (Debian: apt-get install g++)")
     defines = [f"-D{define}" for define in chosen.defines]
     library = f"lib{name}.so"
-    digest = content_digest(
-        *(folder, chosen.source, compiler, include_closure(folder, chosen.source)),
+    sources = read_sources(folder, chosen.source)
+    digest = sources.digest(
+        compiler,
         flags=[*_COMMON, *defines, *_LINK],
         parts={part: list(flags) for part, flags in _PARTS.items()},
         library=library,
     )
 
-    def make(finished: Path, work: Path) -> None:
-        objects = {part: work / f"{part}.o" for part in _PARTS}
+    def make(place: Workplace) -> None:
+        objects = {part: place.work / f"{part}.o" for part in _PARTS}
 
         def compile_part(part: str) -> None:
             names = [f"-DCARVE_{macro}=carve_{name}_{part}" for macro, name in _FUNCTIONS.items() if part != "entry"]
             arguments = [*_COMMON, *_PARTS[part], *defines, *names, "-c", chosen.source, "-o", str(objects[part])]
-            run_compiler([*compiler, *arguments], folder, chosen.source, work)
+            run_compiler([*compiler, *arguments], sources, place, confine=True)
 
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             for _ in pool.map(compile_part, _PARTS):
                 pass
-        linked = [*compiler, *_LINK, *map(str, objects.values()), "-o", str(finished / library)]
-        run_compiler(linked, folder, chosen.source, work)
+        linked = [*compiler, *_LINK, *map(str, objects.values()), "-o", str(place.finished / library)]
+        run_compiler(linked, sources, place, confine=True)
 
-    return build_once(digest, library, make)
+    return build_once(sources, digest, library, make)

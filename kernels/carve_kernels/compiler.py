@@ -8,11 +8,12 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.digest import sha256_file, sha256_json
+from runner.digest import sha256_bytes, sha256_json
 from runner.errors import InputError, StateError
 from runner.paths import cache_home
 from runner.sandbox import Reach, available, confined
@@ -20,19 +21,67 @@ from runner.sandbox import Reach, available, confined
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
-def include_closure(folder: Path, source: str) -> list[Path]:
-    """``source`` and every file it includes by quotes, directly or not; InputError where one is missing."""
-    found: dict[Path, None] = {}
-    waiting = [(folder / source).resolve()]
+@dataclass(frozen=True)
+class Sources:
+    """A source and every file it includes by quotes, as they were when they were read.
+
+    What is compiled is a copy of these bytes and their digest names the library: an editor or another checkout may
+    change the files while a compiler runs for minutes.
+    """
+
+    folder: Path
+    """Where they were read."""
+    source: str
+    files: Mapping[str, bytes]
+    """By path relative to ``folder``."""
+
+    def digest(self, compiler: Sequence[str], **flags: Any) -> str:
+        """Of everything a build depends on: these files, the flags, and what the compiler says of itself."""
+        return sha256_json(
+            {
+                "source": self.source,
+                "files": {name: sha256_bytes(data) for name, data in self.files.items()},
+                "compiler": _run([*compiler, "--version"], self.folder, self).stdout,
+                **flags,
+            }
+        )
+
+    def write(self, folder: Path) -> None:
+        """The copy that is compiled, into a new ``folder``."""
+        for name, data in self.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """The folders of one build."""
+
+    sources: Path
+    """A copy of the sources alone, in which the compiler runs."""
+    work: Path
+    finished: Path
+    """Becomes the entry of the cache."""
+
+
+def read_sources(folder: Path, source: str, also: Iterable[Path] = ()) -> Sources:
+    """``source`` with what it includes by quotes, directly or not, and ``also``, all below ``folder``.
+
+    InputError where one is missing.
+    """
+    files: dict[str, bytes] = {}
+    waiting = [(folder / source).resolve(), *also]
     while waiting:
         file = waiting.pop()
-        if file in found:
-            continue
         if not file.is_relative_to(folder) or not file.is_file():
             raise InputError("kernel source is missing", where=str(file), expected=f"a file below {folder}")
-        found[file] = None
-        waiting.extend((file.parent / name).resolve() for name in _INCLUDE.findall(file.read_text(encoding="utf-8")))
-    return sorted(found)
+        name = file.relative_to(folder).as_posix()
+        if name in files:
+            continue
+        files[name] = file.read_bytes()
+        text = files[name].decode(errors="replace")
+        waiting.extend((file.parent / included).resolve() for included in _INCLUDE.findall(text))
+    return Sources(folder, source, dict(sorted(files.items())))
 
 
 def compiler_words(variable: str, default: str, what: str, install: str) -> list[str]:
@@ -49,43 +98,38 @@ def compiler_words(variable: str, default: str, what: str, install: str) -> list
 
 
 def run_compiler(
-    command: Sequence[str], folder: Path, source: str, writes: Path | None = None
+    command: Sequence[str], sources: Sources, place: Workplace, *, confine: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """The command's result; InputError with its own words where it fails.
+    """The command's result in the copy of ``sources``; InputError with its own words where it fails.
 
-    With ``writes`` it compiles a candidate's source, which may include whatever it can reach: so it reaches that
-    folder, the sources and the compiler alone, where there is a sandbox.
+    A candidate's source may include whatever the compiler can reach: with ``confine`` that is its ``place`` and the
+    compiler alone, where there is a sandbox.
     """
     words = list(command)
-    if writes is not None and available().tool != "none":
-        words = confined(words, Reach(reads=(folder,), writes=(writes,), temporary=False), folder)
+    if confine and available().tool != "none":
+        reach = Reach(reads=(place.sources,), writes=(place.work, place.finished), temporary=False)
+        words = confined(words, reach, place.sources)
+    return _run(words, place.sources, sources, command)
+
+
+def _run(
+    words: Sequence[str], folder: Path, sources: Sources, meant: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ.get("PATH", os.defpath)}
     result = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if result.returncode:
         raise InputError(
             "kernel does not compile",
-            where=str(folder / source),
-            expected=f"exit 0 of: {shlex.join(command)}",
+            where=str(sources.folder / sources.source),
+            expected=f"exit 0 of: {shlex.join(meant or words)}",
             found=result.stderr.strip() or f"exit {result.returncode}",
             next_step="correct the source; the compiler's own words are above",
         )
     return result
 
 
-def content_digest(folder: Path, source: str, compiler: Sequence[str], files: Sequence[Path], **flags: Any) -> str:
-    """Of everything a build depends on: ``files`` below ``folder``, flags, and what the compiler says of itself."""
-    return sha256_json(
-        {
-            "source": source,
-            "files": {file.relative_to(folder).as_posix(): sha256_file(file) for file in files},
-            "compiler": run_compiler([*compiler, "--version"], folder, source).stdout,
-            **flags,
-        }
-    )
-
-
-def build_once(digest: str, library: str, make: Callable[[Path, Path], None]) -> Path:
-    """``<cache>/build/<digest>/<library>``, made if need be by ``make(finished, work)``, two folders of this build.
+def build_once(sources: Sources, digest: str, library: str, make: Callable[[Workplace], None]) -> Path:
+    """``<cache>/build/<digest>/<library>``, made if need be by ``make`` from a copy of ``sources``.
 
     Two builders at once are safe: each works on its own and the finished folder appears by one rename.
     """
@@ -93,12 +137,14 @@ def build_once(digest: str, library: str, make: Callable[[Path, Path], None]) ->
     if (finished / library).exists():
         return finished / library
     finished.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=finished.parent, prefix=".building-") as work:
-        made = Path(work) / "made"
-        made.mkdir()
-        make(made, Path(work))
+    with tempfile.TemporaryDirectory(dir=finished.parent, prefix=".building-") as folder:
+        place = Workplace(*(Path(folder) / name for name in ("sources", "work", "finished")))
+        for each in (place.sources, place.work, place.finished):
+            each.mkdir()
+        sources.write(place.sources)
+        make(place)
         try:
-            made.replace(finished)
+            place.finished.replace(finished)
         except OSError:
             # Another builder was first; its library has the same content. Anything else is a true failure.
             if not (finished / library).exists():

@@ -5,19 +5,13 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
-import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from carve_kernels.compiler import Workplace, build_once, compiler_words, read_sources, run_compiler
 from carve_kernels.cuda.build import ARCHITECTURES
 
-from runner.digest import sha256_bytes, sha256_json
-from runner.errors import StateError
-from runner.paths import cache_home, source_root
+from runner.paths import source_root
 
 
 @dataclass(frozen=True)
@@ -26,8 +20,9 @@ class _Kind:
     variable: str
     """The environment variable that names another compiler."""
     compiler: str
+    language: str
     flags: tuple[str, ...]
-    next_step: str
+    install: str
 
 
 _CODE = tuple(
@@ -37,50 +32,37 @@ _PROCESSOR = _Kind(
     "witness.cpp",
     "CXX",
     "g++",
+    "C++",
     ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=default", "-Wall", "-Wextra", "-Werror"),
-    "install g++ (Debian package g++)",
+    "install g++ (Debian: apt-get install g++)",
 )
 _GPU = _Kind(
     "count.cu",
     "NVCC",
     "nvcc",
+    "CUDA",
     (
         *("-std=c++17", "-O2", "-shared", "-cudart", "static", "-Xcompiler", "-fPIC,-fvisibility=hidden,-Wall,-Wextra"),
         *_CODE,
     ),
-    "install the CUDA toolkit (13.0) or set NVCC",
+    "install the CUDA toolkit (13.0)",
 )
 
 
 def witness_library(*, gpu: bool = False) -> Path:
-    """Path of the built witness, building it when its key is new. Raises StateError when the compiler fails."""
+    """Path of the built witness, built where there is none of these sources, flags and compiler.
+
+    StateError where there is no compiler, InputError with its words where it refuses the source.
+    """
     kind = _GPU if gpu else _PROCESSOR
-    words = shlex.split(os.environ.get(kind.variable, kind.compiler))
-    source = Path(__file__).parent / "native" / kind.source
-    header = source_root() / "kernels/cpu"
-    found = shutil.which(words[0]) if words else None
-    if found is None:
-        raise StateError(
-            "no compiler for the witness",
-            where=str(source),
-            expected=f"{kind.compiler} or the compiler named in {kind.variable}",
-            found="none on PATH",
-            next_step=kind.next_step,
-        )
-    command = [found, *words[1:], *kind.flags]
-    key = sha256_json([*command, sha256_bytes(source.read_bytes()), sha256_bytes((header / "abi.h").read_bytes())])
-    target = cache_home() / "native" / f"{source.stem}-{key[:16]}.so"
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        partial = Path(folder) / "witness.so"
-        whole = [*command, f"-I{header}", str(source), "-o", str(partial)]
-        outcome = subprocess.run(whole, capture_output=True, text=True, check=False)
-        if outcome.returncode != 0:
-            raise StateError("the witness does not compile", where=str(source), found=outcome.stderr.strip())
-        partial.replace(target)
-    return target
+    compiler = compiler_words(kind.variable, kind.compiler, kind.language, kind.install)
+    sources = read_sources(source_root().resolve(), f"serve/witness/native/{kind.source}")
+    library = f"libcarve-witness-{Path(kind.source).stem}.so"
+
+    def make(place: Workplace) -> None:
+        run_compiler([*compiler, *kind.flags, sources.source, "-o", str(place.finished / library)], sources, place)
+
+    return build_once(sources, sources.digest(compiler, flags=kind.flags), library, make)
 
 
 if __name__ == "__main__":

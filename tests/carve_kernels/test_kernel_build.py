@@ -6,10 +6,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from carve_kernels.build import build
-from carve_kernels.compiler import include_closure
+from carve_kernels.compiler import read_sources, run_compiler
 from carve_kernels.library import Library
 from carve_kernels.registry import sources_folder
 
@@ -73,8 +74,30 @@ def test_missing_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         build("knock-out-zero")
 
 
+def test_what_is_compiled_is_what_the_digest_names(cache: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit while the compiler runs is in no library: one of other bytes under the digest would stay for good."""
+    edited = sources / "abi.h"
+
+    def edit_and_run(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+        edited.write_text("#error edited\n")
+        return run_compiler(*arguments, **options)
+
+    monkeypatch.setattr("carve_kernels.build.run_compiler", edit_and_run)
+    assert build("knock-out-zero", sources).exists()
+    with pytest.raises(InputError, match="#error edited"):
+        build("knock-out-zero", sources)
+
+
+def test_a_file_that_the_digest_does_not_know_is_not_there(cache: Path, sources: Path) -> None:
+    (sources / "hidden.h").write_text("#define CARVE_HIDDEN 1\n")
+    source = sources / "knock_out.cpp"
+    source.write_text('#define HIDDEN "hidden.h"\n#include HIDDEN\n' + source.read_text())
+    with pytest.raises(InputError, match=r"hidden\.h: No such file"):
+        build("knock-out-zero", sources)
+
+
 def test_include_closure_follows_quotes(sources: Path) -> None:
-    names = {file.relative_to(sources).as_posix() for file in include_closure(sources, "faulty/half_k.cpp")}
+    names = set(read_sources(sources, "faulty/half_k.cpp").files)
     assert {"faulty/half_k.cpp", "lna2.cpp", "exports.h", "tickets.h", "exl3.h", "abi.h"} <= names
     assert "incumbent.cpp" not in names
 
@@ -82,7 +105,7 @@ def test_include_closure_follows_quotes(sources: Path) -> None:
 def test_missing_include(sources: Path) -> None:
     (sources / "knock_out.cpp").write_text('#include "../elsewhere.h"\n')
     with pytest.raises(InputError, match="kernel source is missing"):
-        include_closure(sources, "knock_out.cpp")
+        read_sources(sources, "knock_out.cpp")
 
 
 def test_library_brings_no_pool_and_exports_the_abi_only(cache: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from serve.adapters.watchdog import SHARED_MEMORY, descendants, listening, shared_files
 
-CLEAN_SECONDS = 10
+CLEAN_SECONDS = 60
 KILLED = Path(__file__).parent / "killed_run.py"
 
 
@@ -48,7 +48,7 @@ def events(home: Path, kind: str) -> list[dict[str, Any]]:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     """Raises TimeoutError after a minute."""
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 300
     while not condition():
         if time.monotonic() > limit:
             raise TimeoutError

@@ -11,7 +11,7 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from carve_kernels.compiler import build_once, compiler_words, content_digest, include_closure, run_compiler
+from carve_kernels.compiler import Workplace, build_once, compiler_words, read_sources, run_compiler
 from carve_kernels.cuda.registry import sources_folder, variant
 from runner.errors import InputError
 
@@ -57,16 +57,16 @@ def build(name: str, architecture: str = "sm_90a", folder: Path | None = None) -
     compiler = compiler_words("NVCC", "nvcc", "CUDA", "install the CUDA toolkit (13.0)")
     flags = [*_FLAGS, *_target(architecture), *(f"-D{define}" for define in chosen.defines)]
     library = f"lib{name}.so"
-    files = include_closure(folder, chosen.source)
-    digest = content_digest(folder, chosen.source, compiler, files, flags=flags, library=library)
+    sources = read_sources(folder, chosen.source)
+    digest = sources.digest(compiler, flags=flags, library=library)
 
-    def make(finished: Path, _work: Path) -> None:
-        command = [*compiler, *flags, chosen.source, "-o", str(finished / library)]
-        result = run_compiler(command, folder, chosen.source)
+    def make(place: Workplace) -> None:
+        command = [*compiler, *flags, chosen.source, "-o", str(place.finished / library)]
+        result = run_compiler(command, sources, place)
         text = json.dumps([asdict(each) for each in resources(result.stderr)], indent=1)
-        (finished / "resources.json").write_text(text + "\n", encoding="utf-8")
+        (place.finished / "resources.json").write_text(text + "\n", encoding="utf-8")
 
-    return build_once(digest, library, make)
+    return build_once(sources, digest, library, make)
 
 
 def resources(words: str) -> list[Resources]:

@@ -7,10 +7,6 @@ sources, flags and compiler; building it takes about two seconds once.
 from __future__ import annotations
 
 import ctypes
-import os
-import shlex
-import subprocess
-import tempfile
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
@@ -18,15 +14,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from carve_kernels.compiler import Workplace, build_once, compiler_words, read_sources, run_compiler
 from carve_kernels.exl3 import codebook, trellis
 from carve_kernels.exl3.codebook import Codebook
-from runner.digest import sha256_file, sha256_json
 from runner.errors import InputError, StateError
-from runner.paths import cache_home, source_root
+from runner.paths import source_root
 
 # Contraction would round multiply and add once on processors with a fused operation and twice on others.
 _FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
-_SOURCES = ("quantise.cpp", "quantise_step.inc")
+_LIBRARY = "libquantise.so"
 
 
 class Isa(IntEnum):
@@ -81,35 +77,12 @@ def _library() -> ctypes.CDLL:
 
 
 def build() -> Path:
-    """The library's path, compiled if need be; StateError without a compiler or where it refuses the source."""
-    folder = source_root() / "kernels" / "cpu"
-    compiler = shlex.split(os.environ.get("CXX", "g++"))
-    files = {name: sha256_file(folder / name) for name in _SOURCES}
-    digest = sha256_json({"files": files, "flags": _FLAGS, "compiler": _run([*compiler, "--version"])})
-    library = cache_home() / "build" / digest / "libquantise.so"
-    if not library.exists():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=library.parent) as temporary:
-            finished = Path(temporary) / library.name
-            _run([*compiler, *_FLAGS, str(folder / _SOURCES[0]), "-o", str(finished)])
-            finished.replace(library)
-    return library
+    """The library's path, compiled if need be; StateError without a compiler, InputError with its words."""
+    compiler = compiler_words("CXX", "g++", "C++", "install g++ (Debian: apt-get install g++)")
+    sources = read_sources((source_root() / "kernels" / "cpu").resolve(), "quantise.cpp")
 
+    def make(place: Workplace) -> None:
+        command = [*compiler, *_FLAGS, sources.source, "-o", str(place.finished / _LIBRARY)]
+        run_compiler(command, sources, place)
 
-def _run(command: list[str]) -> str:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    except FileNotFoundError as error:
-        raise StateError(
-            "no C++ compiler",
-            expected="g++ or the compiler named by CXX",
-            found=f"no {command[0]}",
-            next_step="install g++ (Debian: apt-get install g++) or set CXX",
-        ) from error
-    except subprocess.CalledProcessError as error:
-        raise StateError(
-            "the trellis search does not compile",
-            where=shlex.join(command),
-            expected="exit code 0",
-            found=error.stderr.strip() or f"exit code {error.returncode}",
-        ) from error
+    return build_once(sources, sources.digest(compiler, flags=_FLAGS), _LIBRARY, make)

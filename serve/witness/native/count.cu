@@ -5,7 +5,7 @@
 // it serves; a word on the device says which bank is counted in, so a node captured in a graph follows it.
 #include <cuda_runtime.h>
 
-#include "abi.h"
+#include "../../../kernels/cpu/abi.h"
 
 namespace {
 

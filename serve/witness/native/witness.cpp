@@ -4,7 +4,7 @@
 // A launch is counted after the variant has returned CARVE_OK, a decline by its typed status. Both keep a histogram of
 // rows (0..64 exactly, 65 for more), so that a window's rows can be compared with what the plan declares.
 
-#include "abi.h"
+#include "../../../kernels/cpu/abi.h"
 
 namespace {
 

