@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from runner.model.base import Arm
+from runner.model.base import ROUTED, Arm, Operator
 from runner.model.order import Candidate, Fact, GateRequest, Primary, Target
 from runner.model.plan import BootRole, Expectation, PlannedBoot, PlannedWindow
 from runner.model.seat import SeatManifest
@@ -117,6 +117,11 @@ class Layout:
         return self.candidate.incumbent if self.candidate else "incumbent"
 
     @property
+    def operator(self) -> Operator:
+        """What is declared and counted."""
+        return self.candidate.operator if self.candidate else ROUTED
+
+    @property
     def variants(self) -> dict[Arm, str]:
         """The variant behind each arm."""
         return {"incumbent": self.incumbent, "candidate": self.candidate.variant if self.candidate else self.incumbent}
@@ -210,17 +215,17 @@ class Layout:
         """Which variant runs which rows while ``arm`` is switched on; nothing is claimed where no arm is."""
         if arm == "none":
             return ()
+        operator = self.operator
         if self.candidate is None or arm == "incumbent":
-            return (Expectation(variant=self.incumbent, rows_min=1, rows_max=WIDE),)
+            return (Expectation(variant=self.incumbent, rows_min=1, rows_max=WIDE, operator=operator),)
         low, high = self.candidate.min_rows, self.candidate.max_rows
-        found = [Expectation(variant=self.candidate.variant, rows_min=low, rows_max=min(high, WIDE))]
-        if low > 1:
-            found.append(Expectation(variant=self.incumbent, rows_min=1, rows_max=low - 1, decline="rows-below-limit"))
-        if high < WIDE:
-            found.append(
-                Expectation(variant=self.incumbent, rows_min=high + 1, rows_max=WIDE, decline="rows-above-limit")
-            )
-        return tuple(found)
+        spans: list[tuple[str, int, int, str | None]] = [(self.candidate.variant, low, min(high, WIDE), None)]
+        spans += [(self.incumbent, 1, low - 1, "rows-below-limit")] if low > 1 else []
+        spans += [(self.incumbent, high + 1, WIDE, "rows-above-limit")] if high < WIDE else []
+        return tuple(
+            Expectation(variant=variant, rows_min=first, rows_max=last, decline=reason, operator=operator)
+            for variant, first, last, reason in spans
+        )
 
     def window(
         self,

@@ -92,7 +92,9 @@ def _one_row(layout: Layout, documents: dict[str, JsonValue], seconds: int) -> P
     """The first of the forced documents, read as prompts by the incumbent in an engine whose steps hold one row."""
     arguments = documents | {"material": "ppl-decode"}
     window = layout.window("ppl-decode-one-row", ONE_ROW, "ppl-prefill@1", "incumbent", arguments, seconds=seconds)
-    return window.model_copy(update={"expects": (Expectation(variant=layout.incumbent, rows_min=1, rows_max=1),)})
+    return window.model_copy(
+        update={"expects": (Expectation(variant=layout.incumbent, rows_min=1, rows_max=1, operator=layout.operator),)}
+    )
 
 
 def _kld(layout: Layout, request: GateRequest) -> Made:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from runner.gates.base import GateInput, GateParameters
-from runner.gates.engagement import engagement_faults, routed_layers
+from runner.gates.engagement import counted_layers, engagement_faults, operator_of
 from runner.model.base import Record, decimal_text
 from runner.model.plan import PlannedWindow
 from runner.model.sample import RefusalMeasure, Sample
@@ -130,11 +130,14 @@ def sample_faults(sample: Sample, window: PlannedWindow, given: GateInput, layer
 
 
 def layers_for(given: GateInput, window: PlannedWindow) -> frozenset[str]:
-    """Routed layers counted in any window of boots that speculate alike: a draft layer runs in no other boot."""
+    """Layers of the declared operator, counted in any window of boots that speculate alike.
+
+    A draft layer runs in no other boot.
+    """
     speculation = {boot.id: boot.arguments.get(_SPECULATION, "as the seat") for boot in given.planned_boots}
     own = speculation.get(window.boot)
     alike = {one.id for one in given.windows if speculation.get(one.boot) == own}
-    return routed_layers(sample for sample in given.samples if sample.window in alike)
+    return counted_layers((sample for sample in given.samples if sample.window in alike), operator_of(window))
 
 
 def on_desk(given: GateInput, window: PlannedWindow) -> bool:

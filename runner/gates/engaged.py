@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from runner.gates.base import GateInput, GateParameters
 from runner.gates.common import Decision, counting_sample, invalid, layers_for, on_desk, parse, verdict
-from runner.gates.engagement import INCUMBENT, engagement_faults, routed_layers
+from runner.gates.engagement import INCUMBENT, counted_layers, engagement_faults, operator_of
+from runner.model.base import ROUTED, Operator
 from runner.model.verdict import Figure, Status, Verdict
 
 NAME = "engaged"
 VERSION = 1
+
+FIGURES: dict[Operator, str] = {ROUTED: "routed layers", "linear": "linear modules"}
 
 
 class Parameters(GateParameters):
@@ -27,7 +30,7 @@ def _decide(given: GateInput) -> Decision:
     if not given.samples:
         return Decision(Status.NOT_RUN, ("no sample was taken",))
     faults, launches, proved = [], 0, 0
-    layers = routed_layers(given.samples)
+    operator = ROUTED
     for window in given.windows:
         if on_desk(given, window) or window.control:
             continue
@@ -35,6 +38,7 @@ def _decide(given: GateInput) -> Decision:
         if sample is None:
             faults.append(fault)
             continue
+        operator = operator_of(window)
         faults += engagement_faults(sample, window, given.boots, layers_for(given, window))
         counted = [
             row.launches for one in sample.engagement for row in one.witness if not row.variant.startswith(INCUMBENT)
@@ -48,6 +52,6 @@ def _decide(given: GateInput) -> Decision:
     figures = (
         Figure(name="windows proved", value=str(proved)),
         Figure(name="candidate launches", value=str(launches)),
-        Figure(name="routed layers", value=str(len(layers))),
+        Figure(name=FIGURES[operator], value=str(len(counted_layers(given.samples, operator)))),
     )
     return Decision(Status.PASS, ("the declared path ran in every window, on every rank and layer",), figures)

@@ -1,9 +1,10 @@
-"""Law 1 as code: did the declared path run inside this very window, on every rank and every routed layer?"""
+"""Law 1 as code: did the declared path run inside this very window, on every rank and layer that has its operator?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from runner.model.base import ROUTED, Operator
 from runner.model.boot import BootRecord
 from runner.model.evidence import CounterRow
 from runner.model.plan import Expectation, PlannedWindow
@@ -12,11 +13,18 @@ from runner.model.sample import Engagement, Sample
 INCUMBENT = "incumbent"
 """Name of the incumbent where a plan's expectations do not name another."""
 ANY_ROWS = (1, 65)
+_LAYER: dict[Operator, str] = {ROUTED: "routed layer", "linear": "linear module"}
 
 
-def routed_layers(samples: Iterable[Sample]) -> frozenset[str]:
-    """Every routed layer that any rank of any of these samples has counted, also those that stood still."""
-    return frozenset(row.layer for sample in samples for one in sample.engagement for row in _routed(one.witness))
+def operator_of(window: PlannedWindow) -> Operator:
+    """What the window's expectations are about; routed experts where it expects nothing."""
+    return window.expects[0].operator if window.expects else ROUTED
+
+
+def counted_layers(samples: Iterable[Sample], operator: Operator = ROUTED) -> frozenset[str]:
+    """Every layer of an operator that any rank of any of these samples has counted, also those that stood still."""
+    counted = (row for sample in samples for one in sample.engagement for row in one.witness)
+    return frozenset(row.layer for row in counted if row.op == operator)
 
 
 def engagement_faults(
@@ -24,7 +32,7 @@ def engagement_faults(
 ) -> tuple[str, ...]:
     """What keeps the window from counting, naming rank, layer and reason; nothing where it counts.
 
-    ``layers`` are the routed layers known from elsewhere; the sample's own are added. Declared and required: every
+    ``layers`` are the layers known from elsewhere; the sample's own are added. Declared and required: every
     expectation without a decline reason, on every rank and layer. Declared and permitted: rows that the switched-on
     variant declines for the declared reason. A control window requires no particular variant, only that something
     declared ran. A window that expects nothing claims nothing and is only checked for its ranks.
@@ -36,13 +44,14 @@ def engagement_faults(
     expects, variant_fault = declared(window, sample)
     faults += [variant_fault] if variant_fault else []
     if expects:
-        known = sorted(layers | routed_layers([sample]))
-        faults += [] if known else ["no routed layer was counted"]
+        operator = operator_of(window)
+        known = sorted(layers | counted_layers([sample], operator))
+        faults += [] if known else [f"no {_LAYER[operator]} was counted"]
         for one in sample.engagement:
             faults += _launch_faults(one, known, expects, control=window.control)
             faults += _undeclared_launches(one, expects)
             faults += _undeclared_declines(one, expects)
-            faults += _disagreements(one)
+            faults += _disagreements(one, operator)
     return tuple(f"{window.id}: {fault}" for fault in faults)
 
 
@@ -56,7 +65,8 @@ def declared(window: PlannedWindow, sample: Sample) -> tuple[tuple[Expectation, 
     own = {expectation.variant for expectation in expects if expectation.decline is None}
     incumbent = incumbent_of(window)
     if window.arm == "drawn" and sample.variant == incumbent:
-        return (Expectation(variant=incumbent, rows_min=ANY_ROWS[0], rows_max=ANY_ROWS[1]),), ""
+        low, high = ANY_ROWS
+        return (Expectation(variant=incumbent, rows_min=low, rows_max=high, operator=operator_of(window)),), ""
     fault = f"variant {sample.variant} was on, declared was {', '.join(sorted(own))}"
     other = window.arguments.get("variant")
     if isinstance(other, str):
@@ -79,8 +89,8 @@ def _rank_faults(sample: Sample, boot: BootRecord) -> list[str]:
     return faults + ([f"ranks are counted twice: {found}"] if len(set(found)) != len(found) else [])
 
 
-def _routed(rows: Iterable[CounterRow]) -> list[CounterRow]:
-    return [row for row in rows if row.op == "routed_experts"]
+def _of(operator: Operator, rows: Iterable[CounterRow]) -> list[CounterRow]:
+    return [row for row in rows if row.op == operator]
 
 
 def _within(rows: int, expectation: Expectation) -> bool:
@@ -90,7 +100,7 @@ def _within(rows: int, expectation: Expectation) -> bool:
 def _count(engagement: Engagement, layer: str, expectation: Expectation) -> int:
     return sum(
         count
-        for row in _routed(engagement.witness)
+        for row in _of(expectation.operator, engagement.witness)
         if row.layer == layer and row.variant == expectation.variant
         for rows, count in row.rows
         if _within(rows, expectation)
@@ -127,7 +137,7 @@ def _undeclared_launches(engagement: Engagement, expects: Sequence[Expectation])
     return [
         f"rank {engagement.rank}, {row.layer}: {row.variant} ran {rows} rows {count} times undeclared"
         f"{_why(engagement, row.layer)}"
-        for row in _routed(engagement.witness)
+        for row in _of(expects[0].operator, engagement.witness)
         for rows, count in row.rows
         if count and not any(row.variant == one.variant and _within(rows, one) for one in expects)
     ]
@@ -146,9 +156,9 @@ def _undeclared_declines(engagement: Engagement, expects: Sequence[Expectation])
     return faults
 
 
-def _disagreements(engagement: Engagement) -> list[str]:
+def _disagreements(engagement: Engagement, operator: Operator) -> list[str]:
     """The candidate's own counter must tell what the witness tells; an incumbent has only the witness."""
-    witness, candidate = _by_layer(engagement.witness), _by_layer(engagement.candidate)
+    witness, candidate = (_by_layer(_of(operator, rows)) for rows in (engagement.witness, engagement.candidate))
     return [
         f"rank {engagement.rank}, {layer}: the witness counted {variant} {_total(witness, variant, layer)} times, "
         f"{variant} counted itself {_total(candidate, variant, layer)} times or other rows"
@@ -160,7 +170,7 @@ def _disagreements(engagement: Engagement) -> list[str]:
 def _by_layer(rows: Iterable[CounterRow]) -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:
     return {
         (row.variant, row.layer): tuple(sorted((bin_, count) for bin_, count in row.rows if count))
-        for row in _routed(rows)
+        for row in rows
         if any(count for _, count in row.rows)
     }
 

@@ -34,6 +34,10 @@ Instant = Annotated[str, StringConstraints(pattern=f"^{_DAY}T{_TIME}Z$")]
 Arm = Literal["incumbent", "candidate"]
 """Which side of a comparison a window measured."""
 
+Operator = Literal["routed_experts", "linear"]
+"""What a variant computes: all experts of a layer, or one linear module whose matrices share an input."""
+ROUTED: Operator = "routed_experts"
+
 
 class Record(BaseModel):
     """Frozen, closed, documented by the string under each field."""

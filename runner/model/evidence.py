@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
-from runner.model.base import Instant, Record, Slug
+from runner.model.base import Instant, Operator, Record, Slug
 
 ROWS_EXACT = 64
 """Row counts 0..64 have a histogram bin each; the bin 65 holds every larger launch."""
@@ -18,7 +16,7 @@ POSITIONS = "positions"
 class CounterRow(Record):
     """Launches of one operator, variant and layer on one rank since the process started."""
 
-    op: Literal["routed_experts", "linear"]
+    op: Operator
     variant: Slug
     layer: str
     """Module prefix in the served model, for example ``model.layers.1.mlp.experts``."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
-from runner.model.base import Arm, Digest, Record, Slug
+from runner.model.base import ROUTED, Arm, Digest, Operator, Record, Slug
 
 BootRole = Literal[
     "incumbent-only",
@@ -24,8 +24,12 @@ BootRole = Literal[
 ]
 
 
+MANIFEST = "seat.manifest"
+"""Subject of a plan whose report carries its seat's manifest."""
+
+
 class Expectation(Record):
-    """Which variant must run routed experts at which rows inside a window, on every rank and routed layer."""
+    """Which variant must run an operator at which rows inside a window, on every rank and layer that has it."""
 
     variant: Slug
     rows_min: int
@@ -33,6 +37,15 @@ class Expectation(Record):
     """Inclusive; launches with more than 64 rows are counted as 65."""
     decline: Slug | None = None
     """The declared reason, where the switched-on variant declines these rows and the incumbent runs them."""
+    operator: Operator = ROUTED
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """A plan about routed experts has the bytes, and so the digest, that it had before there were others."""
+        written: dict[str, JsonValue] = dump(self)
+        if self.operator == ROUTED:
+            written.pop("operator", None)
+        return written
 
 
 class PlannedBoot(Record):

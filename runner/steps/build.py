@@ -16,6 +16,7 @@ from runner.craft.taken import laid_over, refusable, taken, toy
 from runner.craft.taken import subjects as candidate_subjects
 from runner.digest import sha256_bytes, sha256_file
 from runner.graders import tree_subjects
+from runner.model.base import ROUTED, Operator
 from runner.model.order import KernelOrder, SurveyOrder, WorkOrder, files_of
 from runner.model.seat import SeatManifest
 from runner.plan_layout import KNOCK_OUTS, desk_builds
@@ -45,7 +46,8 @@ def build(run: Run) -> Run:
     with refusable(run.folder, run.journal):
         frozen = candidate_libraries(run, manifest)
     others = tuple(name for name in wanted(run.order.order, manifest) if name not in frozen)
-    built = frozen | build_libraries(others, manifest, brought(run.order.order)) | witness_of(manifest)
+    built = frozen | build_libraries(others, manifest, brought(run.order.order), operator_of(run.order.order))
+    built |= witness_of(manifest)
     subjects = subjects_of(built) | engine_subjects(manifest) | brief_subject(run) | candidate_subjects(run.folder)
     subjects |= pack_subjects(manifest)
     return replace(run, built=replace(run.built, libraries=built, subjects=subjects))
@@ -76,15 +78,24 @@ def brought(order: WorkOrder) -> str:
     return next((name.removeprefix(CPU_SOURCES) for name in sources if name.startswith(CPU_SOURCES)), "")
 
 
-def build_libraries(variants: tuple[str, ...], manifest: SeatManifest, source: str = "") -> dict[str, Path]:
+def operator_of(order: WorkOrder) -> Operator:
+    """What the order's candidate computes."""
+    return order.candidate.operator if isinstance(order, KernelOrder) else ROUTED
+
+
+def build_libraries(
+    variants: tuple[str, ...], manifest: SeatManifest, source: str = "", operator: Operator = ROUTED
+) -> dict[str, Path]:
     """Library of each variant; the fake seat brings its variants itself and names them.
 
-    ``source`` is that of a variant which only the order knows.
+    ``source`` is that of a variant which only the order knows. A knock-out has the interface of the ``operator`` that
+    it stands for.
     """
     if manifest.adapter == "fake":
         return {variant: Path(variant) for variant in variants}
     if manifest.gpu:
-        return {variant: build_gpu_library(variant) for variant in variants}
+        kind = "" if operator == ROUTED else "dense-"
+        return {name: build_gpu_library(f"{kind}{name}" if name in KNOCK_OUTS else name) for name in variants}
     if manifest.adapter == "attach":
         return {}  # what stands loads nothing of ours
     return {variant: build_library(variant, source=source) for variant in variants}

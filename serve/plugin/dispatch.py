@@ -17,7 +17,7 @@ from vllm.logger import init_logger
 from serve.plugin.processes import pin_forked_rank
 from serve.plugin.processors import processor
 from serve.witness import witness as witnesses
-from serve.witness.processor import INCUMBENT, Answer, Experts
+from serve.witness.processor import INCUMBENT, Answer, Experts, Linear
 from serve.witness.refused import RefusedError
 from serve.witness.witness import Witness
 
@@ -76,6 +76,21 @@ def check_ready(module: Experts) -> None:
         if reason == "not-ready":
             raise RefusedError(
                 strict(), f"variant {variant} is not ready on rank {witness.rank}, layer {module.prefix}"
+            )
+
+
+def check_linear_ready(module: Linear) -> None:
+    """Under strict 1 and 2, one probe row through every loaded variant with linears of its own, as for experts."""
+    if strict() == 0:
+        return
+    witness = witnesses.current()
+    own = [name for name in sorted(witness.libraries) if name != INCUMBENT and witness.processor.serves(name, "linear")]
+    for variant in own:
+        x = torch.zeros((READY_PROBE_ROWS, module.inputs), dtype=torch.half, device=witness.processor.device)
+        _, reason = witness.run_linear(variant, module, x)
+        if reason == "not-ready":
+            raise RefusedError(
+                strict(), f"variant {variant} is not ready on rank {witness.rank}, module {module.prefix}"
             )
 
 

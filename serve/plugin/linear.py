@@ -17,7 +17,8 @@ from vllm.model_executor.utils import set_weight_attrs
 
 from serve.plugin import dispatch, operators
 from serve.plugin.headers import CODEBOOK_MARKERS, PARTS
-from serve.plugin.shards import Cut, Loading
+from serve.plugin.shards import Cut, Loading, columns
+from serve.witness.processor import Linear
 
 
 class PlainLinearMethod(UnquantizedLinearMethod):
@@ -40,6 +41,8 @@ class Exl3LinearMethod(LinearMethodBase):
         self.prefix = prefix
         self.names = names
         """Checkpoint names of the matrices in the order in which their outputs lie."""
+        self.groups: list[Linear] = []
+        """One for each group of a batched product (DeepSeek-V4's ``wo_a``); empty for every other linear."""
 
     def create_weights(  # noqa: PLR0917 (vLLM's signature)
         self,
@@ -59,10 +62,19 @@ class Exl3LinearMethod(LinearMethodBase):
             layer.register_parameter(part, parameter)
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
-        """Hand the shards to the witness."""
+        """Hand the shards to the witness, the groups of a batched product one by one."""
         matrices = [loading.finish() for loading in self.loading]
         self.loading = []
-        self.module = dispatch.prepare().register_linear(self.prefix, matrices)
+        witness = dispatch.prepare()
+        if getattr(layer, "is_bmm", False):
+            groups = enumerate(columns(matrices[0], layer.bmm_batch_size, self.prefix))
+            self.groups = [witness.register_linear(f"{self.prefix}.{number}", [part]) for number, part in groups]
+            modules = self.groups
+        else:
+            self.module = witness.register_linear(self.prefix, matrices)
+            modules = [self.module]
+        for module in modules:
+            dispatch.check_linear_ready(module)
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         rows = x.reshape(-1, x.shape[-1])
@@ -70,6 +82,14 @@ class Exl3LinearMethod(LinearMethodBase):
         if bias is not None:
             out = out + bias
         return out.reshape(*x.shape[:-1], out.shape[-1])
+
+    def apply_groups(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` [rows, groups, in] through a matrix of its own for each group: [rows, groups, out]."""
+        parts = [
+            operators.linear(x[:, place].contiguous(), module.index, sum(module.widths))
+            for place, module in enumerate(self.groups)
+        ]
+        return torch.stack(parts, dim=1)
 
     def _cut(self, layer: torch.nn.Module, place: int) -> Cut:
         rank, ranks = effective_parallel(layer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from serve.plugin import dispatch
+from serve.witness.processor import Linear
 
 
 @torch.library.custom_op("carve_serve::routed_experts", mutates_args=())
@@ -36,6 +37,12 @@ def routed_experts(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, la
     if torch.compiler.is_compiling():
         return torch.ops.carve_serve.routed_experts(x, ids, weights, layer)
     return dispatch.routed_experts(x, ids, weights, layer)
+
+
+def fan(x: torch.Tensor, module: Linear) -> tuple[torch.Tensor, ...]:
+    """``x`` [rows, in] through all matrices of a module or a fan of modules: one [rows, out] for each of its widths."""
+    found: tuple[torch.Tensor, ...] = linear(x, module.index, sum(module.widths)).split(list(module.widths), dim=-1)
+    return found
 
 
 def linear(x: torch.Tensor, layer: int, width: int) -> torch.Tensor:

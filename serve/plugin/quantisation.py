@@ -11,6 +11,7 @@ from vllm.model_executor.layers.linear import LinearBase
 from vllm.model_executor.layers.quantization import register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
 
+from serve.plugin import deepseek_v4
 from serve.plugin.headers import Header, named_by, packed_parts, quantised_parts, read_headers
 from serve.plugin.linear import Exl3LinearMethod, PlainLinearMethod
 from serve.plugin.routed import Exl3RoutedMethod
@@ -58,6 +59,8 @@ class Exl3Config(QuantizationConfig):
         if isinstance(layer, LinearBase):
             packed = packed_parts(self.packed_modules_mapping, prefix)
             names = quantised_parts(headers, prefix, packed)
+            if names and prefix.endswith(".wo_a"):
+                deepseek_v4.adapt()
             return Exl3LinearMethod(prefix, names) if names else PlainLinearMethod(prefix)
         if prefix in headers:
             raise ValueError(f"{prefix}: an EXL3 {type(layer).__name__} is not served; keep it in 16 bit")

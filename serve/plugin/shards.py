@@ -39,6 +39,18 @@ class Cut:
         return tensor.detach().narrow(kept, self.rank * share, share).clone().contiguous()
 
 
+def columns(matrix: Matrix, count: int, where: str) -> list[Matrix]:
+    """``count`` matrices of equal width, side by side in ``matrix``. Raises ValueError where one is no EXL3 matrix."""
+    if matrix.out_features % (BLOCK * count):
+        raise ValueError(f"{where}: {matrix.out_features} outputs in {count} groups; a group is a multiple of {BLOCK}")
+
+    def group(cut: Cut) -> Matrix:
+        trellis, suh, svh = (cut.apply(part, getattr(matrix, part), where) for part in PARTS)
+        return Matrix(trellis, suh, svh, matrix.codebook)
+
+    return [group(Cut(number, count, "out")) for number in range(count)]
+
+
 @dataclass
 class Loading:
     """The tensors of one matrix as they arrive."""

@@ -9,9 +9,10 @@ import torch
 from carve_kernels.abi import DECLINES
 from carve_kernels.parallel import host, single
 
+from runner.model.base import Operator
 from serve.witness import abi
 from serve.witness.modules import ExpertsModule, LinearModule, Matrix
-from serve.witness.processor import INCUMBENT, Answer, Count, Operator
+from serve.witness.processor import INCUMBENT, Answer, Count
 
 
 class CpuProcessor:

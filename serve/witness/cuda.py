@@ -17,10 +17,11 @@ from carve_kernels.cuda.dense import Counters, DenseGroup, DenseLibrary, Part
 from carve_kernels.desk.gpu.moe import Layer, MoeLibrary, Projection
 
 from runner.errors import SeatError
+from runner.model.base import Operator
 from serve.witness.device_counts import PREWARM, SERVED, Cuda, DeviceCounts, NativeCuda
 from serve.witness.exllamav3 import Exllamav3
 from serve.witness.modules import CODEBOOKS, PROJECTIONS, Matrix
-from serve.witness.processor import INCUMBENT, Answer, Count, Operator
+from serve.witness.processor import INCUMBENT, Answer, Count
 from serve.witness.refused import RefusedError
 from serve.witness.streams import OneStream, SecondStreamError
 
@@ -92,6 +93,11 @@ class CudaLinear:
         )
         self.widths = tuple(one.out_features for one in self.matrices)
         self._groups: dict[str, tuple[list[tuple[DenseGroup, list[int]]], Counters]] = {}
+
+    @property
+    def inputs(self) -> int:
+        """Width of what it reads."""
+        return self.matrices[0].in_features
 
     def groups(self, variant: str, library: DenseLibrary) -> list[tuple[DenseGroup, list[int]]]:
         """Groups of matrices of one K and codebook, with their places; the library counts the module's first."""

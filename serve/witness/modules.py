@@ -133,6 +133,11 @@ class LinearModule:
             call.parallel = ctypes.pointer(parallel)
         self.address = ctypes.addressof(self.calls)
 
+    @property
+    def inputs(self) -> int:
+        """Width of what it reads."""
+        return self.matrices[0].in_features
+
     def outputs(self, x: torch.Tensor) -> list[torch.Tensor]:
         """Aim the calls at float32 ``x`` [rows, in] and fresh float32 [rows, out] tensors, one for each matrix."""
         rows = int(x.shape[0])

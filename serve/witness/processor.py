@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 
+from runner.model.base import Operator
 from serve.witness.modules import Matrix
 
 INCUMBENT = "incumbent"
-Operator = Literal["routed_experts", "linear"]
 Answer = tuple[torch.Tensor | None, str]
 """The output and an empty text, or nothing and the typed reason of a decline."""
 
@@ -63,6 +63,16 @@ class Linear(Protocol):
     prefix: str
     index: int
     widths: tuple[int, ...]
+
+    @property
+    def matrices(self) -> Sequence[Matrix]:
+        """Side by side in its output."""
+        ...
+
+    @property
+    def inputs(self) -> int:
+        """Width of what it reads."""
+        ...
 
 
 class Processor(Protocol):

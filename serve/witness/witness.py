@@ -12,6 +12,7 @@ import torch
 from carve_kernels.abi import DECLINES, MAX_LAYERS
 
 from runner.errors import CarveError
+from runner.model.base import Operator
 from runner.model.evidence import CounterRow, DeclineRow, RankCounters
 from serve.witness.graphs import GraphSets
 from serve.witness.modules import PROJECTIONS, Matrix
@@ -21,7 +22,6 @@ from serve.witness.processor import (
     Count,
     Experts,
     Linear,
-    Operator,
     Processor,
     VariantFile,
 )
@@ -87,6 +87,18 @@ class Witness:
         self.linears.append(module)
         for number, matrix in enumerate(matrices):
             self.note_payload(f"{prefix}.{number}", matrix.payload())
+        return module
+
+    def register_fan(self, prefix: str, members: Sequence[Linear]) -> Linear:
+        """Linears that read the same rows, as one module over their matrices: counted instead of its members.
+
+        Raises ValueError where they read rows of other widths.
+        """
+        matrices = [matrix for member in members for matrix in member.matrices]
+        if len({matrix.in_features for matrix in matrices}) != 1:
+            raise ValueError(f"{prefix}: {', '.join(one.prefix for one in members)} read rows of other widths")
+        module = self.processor.linear(prefix, self._index(self.linears), matrices)
+        self.linears.append(module)
         return module
 
     def note_payload(self, name: str, tensors: Sequence[torch.Tensor]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from runner.gates.base import GateInput
 from runner.model.evidence import CounterRow
+from runner.model.plan import Expectation
 from runner.model.sample import (
     EngagedMeasure,
     Engagement,
@@ -39,6 +40,41 @@ def _absent() -> GateInput:
     here, there = (window(name, "shared-a", "engaged") for name in ("short", "long"))
     without = sample(here, EngagedMeasure(tokens=16), engagement=both(layers=LAYERS[:1]))
     return given({}, SHARED, [(here, without), (there, sample(there, EngagedMeasure(tokens=16)))])
+
+
+LINEARS = ("model.layers.0.mlp.gate_up_proj", "model.layers.1.mlp.shared_experts.down_proj")
+
+
+def _linear(variant: str = CANDIDATE, **changes: Any) -> GateInput:
+    """A candidate for linears, beside routed experts that are the incumbent's in both arms; two ranks, both phases."""
+
+    def rows(name: str, *counts: tuple[int, int]) -> tuple[CounterRow, ...]:
+        return tuple(row.model_copy(update={"op": "linear"}) for row in counted(name, counts, LINEARS))
+
+    expects = (
+        Expectation(variant=CANDIDATE, rows_min=1, rows_max=32, operator="linear"),
+        Expectation(variant=INCUMBENT, rows_min=33, rows_max=65, decline="rows-above-limit", operator="linear"),
+    )
+    here = window("short", "shared-a", "engaged").model_copy(update={"expects": expects} | changes)
+    engagement = tuple(
+        Engagement(
+            rank=rank,
+            witness=(*rows(variant, DECODE), *rows(INCUMBENT, WIDE), *counted(INCUMBENT, [DECODE, WIDE])),
+            candidate=rows(CANDIDATE, DECODE) if variant == CANDIDATE else (),
+            declines=declined("rows-above-limit", [WIDE], LINEARS) if variant == CANDIDATE else (),
+        )
+        for rank in (0, 1)
+    )
+    read = sample(here, EngagedMeasure(tokens=16), engagement=engagement)
+    return given({}, SHARED, [(here, read.model_copy(update={"variant": variant}))])
+
+
+def _no_reader() -> GateInput:
+    """Its library holds no kernel for linears: every one was the incumbent's, and no decline says so."""
+    alone = _linear(INCUMBENT)
+    return alone.model_copy(
+        update={"samples": tuple(one.model_copy(update={"variant": CANDIDATE}) for one in alone.samples)}
+    )
 
 
 def engaged() -> list[Case]:
@@ -131,6 +167,19 @@ def engaged() -> list[Case]:
         ),
         ("ran-everywhere_pass", one(*both()), "PASS", "every window"),
         ("both-phases_pass", one(*both_phases), "PASS", "every window"),
+        ("linears_pass", _linear(), "PASS", "every window"),
+        (
+            "FL-04-no-linear-of-its-own_fail",
+            _no_reader(),
+            "INVALID",
+            "rank 0, model.layers.0.mlp.gate_up_proj: lna2 never ran 1..32 rows",
+        ),
+        (
+            "no-linear-was-counted_fail",
+            given({}, SHARED, [(_linear().windows[0], sample(planned, EngagedMeasure(tokens=16)))]),
+            "INVALID",
+            "no linear module was counted",
+        ),
         (
             "second-boot_pass",
             given({}, SHARED, [(planned, normal)], [boot("desk", (0,)), boot("shared-a")]),

@@ -94,6 +94,17 @@ def test_a_decode_kernel_declares_who_runs_which_rows(fake: Plan) -> None:
     assert [(one.variant, one.rows_min, one.rows_max) for one in incumbent.expects] == [("incumbent", 1, 65)]
 
 
+def test_a_kernel_for_linears_declares_them_and_nothing_of_the_routed_experts() -> None:
+    _, plan = planned(source_root() / "orders/h200-dense.yaml")
+    expects = [one for window in plan.windows for one in window.expects]
+    assert {one.operator for one in expects} == {"linear"}
+    assert {one.variant for one in expects} == {"dense", "incumbent"}
+    written = plan.model_dump_json()
+    assert Plan.model_validate_json(written) == plan
+    _, other = planned(source_root() / "orders/h200-lna2.yaml")
+    assert '"operator":"linear"' in written and '"operator"' not in other.model_dump_json()
+
+
 def test_a_window_that_cannot_enter_the_candidate_is_a_control(fake: Plan) -> None:
     controls = {window.id: window.control for window in fake.windows}
     assert controls["ppl-prefill-candidate"]

@@ -41,6 +41,10 @@ VARIANTS = {
         Variant("planted", Role.DESK, f"{_DESK}/planted.cu", "kernels with one fault each, for the sanitizer's tools"),
         Variant("knock-out-decline", Role.KNOCK_OUT, "cuda/knock_out.cu", "declines every call"),
         Variant("knock-out-zero", Role.KNOCK_OUT, "cuda/knock_out.cu", "writes zeros", ("CARVE_KNOCK_OUT_ZERO",)),
+        Variant("dense-knock-out-decline", Role.KNOCK_OUT, "cuda/knock_out_dense.cu", "declines every call"),
+        Variant(
+            "dense-knock-out-zero", Role.KNOCK_OUT, "cuda/knock_out_dense.cu", "writes zeros", ("CARVE_KNOCK_OUT_ZERO",)
+        ),
         Variant("lna2-null-decode", Role.DESK, "cuda/lna2.cu", "the same loads, nothing decoded", (_NULL_DECODE,)),
     )
 }
