@@ -28,6 +28,7 @@ from tokenizers import Tokenizer
 
 from recipe import bake, pack_write
 from recipe.calibration import read_texts, token_rows
+from recipe.disk import command
 from recipe.exllamav3_host import distances
 from recipe.mini import dequantise
 from recipe.mini.export import export, restore
@@ -152,4 +153,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(main))

@@ -16,21 +16,18 @@ from typing import Any
 
 import numpy as np
 from carve_kernels.exl3 import pack_format
+from numpy.typing import NDArray
 
-from recipe import (
-    bake_layers,
-    merge,
-    pack_write,
-    payload,
-    whole_folder,
-)
-from recipe.bake_coding import CONVERSION, QUANTISERS, Coded, Inputs, converted, relative_error, searched
+from recipe import bake_layers, calibration, merge, pack_write, payload, whole_folder
+from recipe.bake_coding import CONVERSION, NATIVE, QUANTISERS, Inputs, converted, relative_error, searched
 from recipe.bake_modules import resolve
 from recipe.closure import index_faults, json_object, weight_files
+from recipe.disk import telling
 from recipe.headers import Entry, read_header
 from recipe.mini.dequantise import coded as coded_linear
 from recipe.pack import Pack, inspect, read_pack
 from recipe.product import Job, pack_digests
+from recipe.provenance import provenance_faults
 from recipe.shard_write import digest_of
 from runner.digest import sha256_file, sha256_json, sha256_tree
 from runner.errors import InputError, StateError
@@ -51,10 +48,13 @@ _CODE = (
     "kernels/cpu/quantise.cpp",
     "kernels/cpu/quantise_step.inc",
 )
+_CLAIMED = {"exllamav3": ("output_error",), CONVERSION: ("output_error", "calibrated")}
+"""By quantiser: what its library alone can say, and nothing here compares."""
 _ERROR_TOLERANCE = 0.01
 """Relative; errors are noted with six digits."""
 
 
+@telling("the inputs of the bake cannot be read")
 def estimate(job: Job) -> Estimate:
     """Modules, bits and bytes, from headers. Raises InputError for a bake that does not fit its inputs."""
     given = _inputs(job)
@@ -69,6 +69,7 @@ def estimate(job: Job) -> Estimate:
     return Estimate(seconds=seconds, counts=counts)
 
 
+@telling("the bake cannot be written")
 def make(job: Job) -> Product:
     """Code, merge, let the pack appear.
 
@@ -76,20 +77,12 @@ def make(job: Job) -> Product:
     bake that was begun with other arguments, inputs or code and where the disk stands in the way.
     """
     given = _inputs(job)
-    try:
-        job.work.mkdir(parents=True, exist_ok=True)
-        identity = _identity(job, given, job.work / "base.json")
-        if job.product.exists():
-            return _made_before(job, identity)
-        with whole_folder.building(job.product) as building:
-            _bake(job, given, identity, building)
-    except OSError as error:
-        raise StateError(
-            "the bake cannot be written",
-            where=str(error.filename or job.product),
-            found=error.strerror or str(error),
-            next_step="free the disk or make the folder writable, then `runner execute --resume`",
-        ) from error
+    job.work.mkdir(parents=True, exist_ok=True)
+    identity = _identity(job, given, job.work / "base.json")
+    if job.product.exists():
+        return _made_before(job, identity)
+    with whole_folder.building(job.product) as building:
+        _bake(job, given, identity, building)
     return _product(job)
 
 
@@ -100,9 +93,8 @@ def _bake(job: Job, given: Inputs, identity: dict[str, Any], building: Path) -> 
     coded = _planted(given.recipe, made.entries, job.work)
     whole_folder.fresh(building)
     merge.merge(given.base, given.plan, coded, building)
-    modules = _modules(given, coded, made)
-    provenance = {"identity": identity, "dropped": sorted(given.plan.dropped), "modules": modules}
-    pack_write.write_json(building / PROVENANCE, provenance)
+    facts = {name: _place(given, name, coded) | made.facts[name] for name in given.names}
+    pack_write.write_json(building / PROVENANCE, _provenance(given, identity, facts))
     changed = [file.name for file, mark in marks.items() if payload.identity(file) != mark]
     if _small_files(job, given) != identity["small files"]:
         changed.append("a small file")
@@ -111,14 +103,15 @@ def _bake(job: Job, given: Inputs, identity: dict[str, Any], building: Path) -> 
     whole_folder.publish(building, job.product)
 
 
+@telling("the bake cannot be read again")
 def verify(job: Job, product: Product) -> Verified:
-    """The pack again, all of it: kept bytes, dropped names, bits, configuration, every module's error recomputed."""
+    """The pack again, all of it: kept bytes, dropped names, bits, configuration, every module's errors recomputed."""
     given, file = _inputs(job), job.product / PROVENANCE
     if not file.is_file():
         return Verified(digests={}, summary=product.summary, faults=(f"{PROVENANCE} is missing",), provenance="")
     text = file.read_text(encoding="utf-8", errors="replace")
-    provenance = json_object(text.encode()) or {}
-    if not isinstance(provenance.get("modules"), dict) or not isinstance(provenance.get("identity"), dict):
+    told = json_object(text.encode()) or {}
+    if not isinstance(told.get("modules"), dict) or not isinstance(told.get("identity"), dict):
         fault = f"{PROVENANCE} is not that of a bake"
         return Verified(digests={}, summary=product.summary, faults=(fault,), provenance=text)
     pack, broken = inspect(job.product)
@@ -126,10 +119,19 @@ def verify(job: Job, product: Product) -> Verified:
     digests = {}
     if not broken:
         found += merge.faults(given.base, pack, given.plan, given.targets)
-        found += _other_errors(given, pack, provenance["modules"])
-        if provenance["identity"] != _identity(job, given, None):
-            found.append("the product was made from other inputs, arguments or code")
-        digests = _digests(job, provenance)
+        facts = {name: _place(given, name, pack.tensors) for name in given.names if name in pack.modules}
+        own = given.recipe.quantiser != CONVERSION
+        hessians = calibration.moments(job, given.recipe, facts) if own else {}
+        for name, fact in facts.items():
+            noted = told["modules"].get(name)
+            noted = noted if isinstance(noted, dict) else {}
+            fact.update(_facts(given, pack, name, noted, hessians))
+            before, now = noted.get("relative_error"), fact["relative_error"]
+            if now != before:
+                found.append(f"{name} differs from its weight by {now} of its square, the bake noted {before}")
+                fact["relative_error"] = before
+        found += provenance_faults(told, _provenance(given, _identity(job, given, None), facts))
+        digests = _digests(job, told)
     return Verified(digests=digests, summary=product.summary, faults=tuple(found), provenance=text)
 
 
@@ -195,52 +197,50 @@ def _planted(recipe: Bake, coded: Mapping[str, Entry], work: Path) -> Mapping[st
     return {**coded, **{entry.name: entry for entry in read_header(file).entries}}
 
 
-def _modules(given: Inputs, coded: Mapping[str, Entry], made: Coded) -> dict[str, Any]:
-    """Where every module comes from, its bits, its errors and the digests of its tensors."""
+def _provenance(given: Inputs, identity: dict[str, Any], facts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    return {"identity": identity, "dropped": sorted(given.plan.dropped), "modules": facts}
+
+
+def _place(given: Inputs, name: str, tensors: Mapping[str, Entry]) -> dict[str, Any]:
+    """Where a module comes from, where it stands, and the digests of its parts among ``tensors``."""
+    target = given.names[name]
+    parts = {part: tensors.get(f"{name}.{part}") for part in pack_format.PARTS}
     return {
-        target.name: made.errors[target.name]
-        | {
-            "weight": target.weight,
-            "slice": f"{target.slice + 1} of {target.slices}",
-            "calibrated": target.name in made.calibrated,
-            "file": given.plan.homes[target.name],
-            "tensors": {
-                name.rpartition(".")[2]: _entry_digest(entry)
-                for name, entry in coded.items()
-                if name.rpartition(".")[0] == target.name
-            },
-        }
-        for target in given.targets
+        "weight": target.weight,
+        "slice": f"{target.slice + 1} of {target.slices}",
+        "file": given.plan.homes[name],
+        "tensors": {part: _entry_digest(entry) for part, entry in parts.items() if entry is not None},
     }
 
 
-def _other_errors(given: Inputs, pack: Pack, noted: Mapping[str, Any]) -> list[str]:
-    """Modules of the pack that differ from their plain weight by another error than the bake noted."""
-    found = []
-    for target in given.targets:
-        if target.name not in pack.modules:
-            continue
-        facts = noted.get(target.name)
-        facts = facts if isinstance(facts, dict) else {}
-        with np.errstate(over="ignore", invalid="ignore"):  # what is no finite number is a fault below
-            now = relative_error(coded_linear(pack, target.name), given.weight(target))
-        told = facts.get("relative_error", -1.0)
-        told = float(told) if isinstance(told, int | float) else math.nan
-        # Asked for what must hold: a comparison with NaN never does.
-        if not (math.isfinite(now) and abs(now - told) <= _ERROR_TOLERANCE * max(now, told) + 1e-6):
-            found.append(f"{target.name} differs from its weight by {now:.6f} of its square, the bake noted {told}")
-        found += _other_tensors(pack, target.name, facts.get("tensors"))
+def _facts(
+    given: Inputs, pack: Pack, name: str, noted: Mapping[str, Any], hessians: Mapping[str, NDArray[np.floating]]
+) -> dict[str, Any]:
+    """Bits, errors and calibration of a module, computed again; what only a library can say stays as it is claimed."""
+    found: dict[str, Any]
+    coded, weight = coded_linear(pack, name), given.weight(given.names[name])
+    with np.errstate(over="ignore", invalid="ignore"):  # what is no finite number agrees with nothing
+        found = {
+            "bits": pack.modules[name].bits,
+            "relative_error": _agreed(relative_error(coded, weight), noted.get("relative_error")),
+        }
+        if given.recipe.quantiser == NATIVE:
+            hessian = hessians.get(name)
+            error = None if hessian is None else relative_error(coded, weight, hessian)
+            found["output_error"] = _agreed(error, noted.get("output_error"))
+        elif isinstance(claimed := noted.get("claimed"), dict):
+            found["claimed"] = {key: claimed.get(key) for key in _CLAIMED[given.recipe.quantiser]}
+    if given.recipe.quantiser != CONVERSION:
+        found["calibrated"] = name in hessians
     return found
 
 
-def _other_tensors(pack: Pack, module: str, noted: object) -> list[str]:
-    """Tensors of one module that are not those whose digests the bake noted, where it did."""
-    if noted is None:
-        return []
-    names = pack_format.tensor_names(module, pack.modules[module].codebook)
-    now = {name.rpartition(".")[2]: _entry_digest(pack.tensors[name]) for name in names}
-    told = noted if isinstance(noted, dict) else {}
-    return [f"{module}.{part} is not what the bake noted" for part in now | told if now.get(part) != told.get(part)]
+def _agreed(now: float | None, told: object) -> object:
+    """The figure as it was noted, where it is the one found now; else the one found, as JSON can hold it."""
+    if now is None or not math.isfinite(now):
+        return None if now is None else str(now)
+    close = isinstance(told, float | int) and abs(now - told) <= _ERROR_TOLERANCE * max(now, told) + 1e-6
+    return told if close else round(now, 6)
 
 
 def _made_before(job: Job, identity: dict[str, Any]) -> Product:
@@ -260,12 +260,16 @@ def _product(job: Job) -> Product:
     modules: dict[str, Any] = provenance["modules"]
     summary = {"modules": str(len(modules)), "dropped tensors": str(len(provenance["dropped"]))}
     for bits in sorted({facts["bits"] for facts in modules.values()}):
-        for kind, label in (("relative_error", "weights"), ("output_error", "outputs (proxy)")):
-            errors = {
-                name: facts[kind]
-                for name, facts in modules.items()
-                if facts["bits"] == bits and facts[kind] is not None
-            }
+        same = {name: facts for name, facts in modules.items() if facts["bits"] == bits}
+        told = {
+            "weights": {name: facts.get("relative_error") for name, facts in same.items()},
+            "outputs (proxy)": {name: facts.get("output_error") for name, facts in same.items()},
+            "outputs (proxy, as exllamav3 says)": {
+                name: facts.get("claimed", {}).get("output_error") for name, facts in same.items()
+            },
+        }
+        for label, figures in told.items():
+            errors = {name: value for name, value in figures.items() if value is not None}
             if errors:
                 worst = max(errors, key=lambda name: errors[name])
                 mean = sum(errors.values()) / len(errors)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,10 @@ from recipe.pack import Pack
 from recipe.product import Job
 from runner.model.order.bake import Bake
 
+NATIVE = "native"
+"""The quantiser whose every figure can be computed again here."""
 QUANTISERS: dict[str, Quantiser] = {
-    "native": quantise.quantise_linear,
+    NATIVE: quantise.quantise_linear,
     "exllamav3": quantiser_exllamav3.quantise_linear,
 }
 CONVERSION = "exllamav3-conversion"
@@ -39,10 +41,8 @@ class Coded:
 
     entries: Mapping[str, Entry]
     """The coded tensors by name."""
-    errors: Mapping[str, dict[str, Any]]
-    """Bits and errors of each module."""
-    calibrated: Collection[str]
-    """Modules that saw calibration text."""
+    facts: Mapping[str, dict[str, Any]]
+    """Bits, errors and calibration of each module; under ``claimed`` what only the quantiser's library says."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,11 @@ class Inputs:
     """Tensors of the source."""
     targets: tuple[Target, ...]
     plan: merge.Merge
+
+    @cached_property
+    def names(self) -> dict[str, Target]:
+        """The targets by module."""
+        return {target.name: target for target in self.targets}
 
     def weight(self, target: Target) -> NDArray[np.floating]:
         """The module's plain weight ``[in, out]``."""
@@ -75,7 +80,12 @@ def searched(job: Job, given: Inputs, folder: Path) -> Coded:
     coding = Coding(Codebook(given.recipe.codebook), given.recipe.seed, QUANTISERS[given.recipe.quantiser])
     bake_layers.bake_layers(layers, coding, hessians, job.note)
     entries = {entry.name: entry for layer in layers for entry in read_header(layer.file).entries}
-    return Coded(entries, bake_layers.errors_of(layers), hessians.keys())
+    facts = bake_layers.errors_of(layers)
+    for name, told in facts.items():
+        told["calibrated"] = name in hessians
+        if given.recipe.quantiser != NATIVE:
+            told["claimed"] = {"output_error": told.pop("output_error")}
+    return Coded(entries, facts)
 
 
 def converted(job: Job, given: Inputs) -> Coded:
@@ -95,13 +105,13 @@ def converted(job: Job, given: Inputs) -> Coded:
         conversion = replace(conversion, rows=len(rows), columns=rows.shape[1], calibration=file)
     entries = exllamav3_conversion.convert(conversion, job.note)
     proxies = exllamav3_conversion.proxy_errors(conversion)
-    errors = {}
+    facts = {}
     for target in given.targets:
         tensors = {name: entry.read() for name, entry in entries.items() if name.rpartition(".")[0] == target.name}
         error = relative_error(pack_format.from_tensors(target.name, tensors), given.weight(target))
-        proxy = proxies.get(target.name)
-        errors[target.name] = {"bits": target.bits, "relative_error": round(error, 6), "output_error": proxy}
-    return Coded(entries, errors, proxies.keys())
+        claimed = {"output_error": proxies.get(target.name), "calibrated": target.name in proxies}
+        facts[target.name] = {"bits": target.bits, "relative_error": round(error, 6), "claimed": claimed}
+    return Coded(entries, facts)
 
 
 def _layers(folder: Path, given: Inputs) -> list[Layer]:
@@ -112,8 +122,12 @@ def _layers(folder: Path, given: Inputs) -> list[Layer]:
     return [Layer(folder / f"{name}.safetensors", modules) for name, modules in by_layer.items()]
 
 
-def relative_error(coded: linear.Linear, weight: NDArray[np.floating]) -> float:
-    """Squared distance of a coded module from its plain weight ``[in, out]``, relative to the weight's square."""
+def relative_error(
+    coded: linear.Linear, weight: NDArray[np.floating], hessian: NDArray[np.floating] | None = None
+) -> float:
+    """Squared distance of a coded module from its plain weight ``[in, out]``, relative to the weight's square.
+
+    With the Hessian of its inputs ``[in, in]``, the same of its outputs.
+    """
     plain = weight.astype(np.float64)
-    error = linear.dequantise(coded) - plain
-    return float((error**2).sum() / max(float((plain**2).sum()), float(np.finfo(np.float64).tiny)))
+    return quantise.relative(linear.dequantise(coded) - plain, plain, hessian)

@@ -20,6 +20,7 @@ from carve_kernels.exl3.codebook import Codebook
 from numpy.typing import NDArray
 
 from recipe import pack_write, whole_folder
+from recipe.closure import json_object
 from recipe.headers import PackError, read_header
 from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
@@ -95,7 +96,7 @@ def begin(folder: Path, identity: dict[str, Any], *, restart: bool) -> Path:
     """
     state = folder / _STATE
     if state.is_file():
-        before = json.loads(state.read_text(encoding="utf-8"))
+        before = json_object(state.read_bytes()) or {}
         if before == identity:
             return folder
         if not restart:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,11 @@ from recipe.headers import LFS_POINTER, Fault, Header, PackError
 INDEX = "model.safetensors.index.json"
 SMALL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
 """What every pack needs beside its weights."""
+_DEEPEST = 64
+"""Containers inside one another; configurations have about five."""
+BYTECODE = "__pycache__"
+_COMPILED = re.compile(r"\.pyc(\.\d+)?$")
+"""Bytecode, or the draft of it that a killed interpreter leaves."""
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -21,13 +27,48 @@ def weight_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.safetensors"))
 
 
+def small_files(folder: Path) -> list[Path]:
+    """Every file that holds no weights, at any depth: configuration, tokenizer, index, notes; no bytecode."""
+    weights = set(weight_files(folder))
+    return [
+        path for path in sorted(folder.rglob("*")) if path.is_file() and path not in weights and not is_bytecode(path)
+    ]
+
+
 def json_object(content: bytes) -> dict[str, Any] | None:
-    """The object, or None where the bytes are no JSON object."""
+    """The object, or None where the bytes are no JSON object that can be written again: UTF-8, text throughout."""
     try:
-        value = json.loads(content)
+        value = json.loads(content.decode())
+        json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) and not _deep(value) else None
+
+
+def _deep(value: object) -> bool:
+    """Whether containers stand deeper inside one another than any configuration needs, or a walk over them bears."""
+    inside: list[object] = [value]
+    for _ in range(_DEEPEST):
+        inside = [
+            child
+            for one in inside
+            if isinstance(one, dict | list)
+            for child in (one.values() if isinstance(one, dict) else one)
+        ]
+    return bool(inside)
+
+
+def is_bytecode(path: Path) -> bool:
+    """Whether a path is the compiled form of a module beside it, or a folder of such: Python's own, nobody's file."""
+    if path.name == BYTECODE:
+        return path.is_dir() and not path.is_symlink() and all(map(is_bytecode, path.iterdir()))
+    return (
+        path.parent.name == BYTECODE
+        and _COMPILED.search(path.name) is not None
+        and path.is_file()
+        and not path.is_symlink()
+        and (path.parent.parent / f"{path.name.partition('.')[0]}.py").is_file()
+    )
 
 
 def link_faults(folder: Path) -> Iterator[PackError]:
@@ -49,6 +90,15 @@ def link_faults(folder: Path) -> Iterator[PackError]:
                 expected="a file inside the pack",
                 found=str(path.readlink()),
                 next_step="replace the link by the file itself",
+            )
+        elif path.is_symlink() and path.is_dir():
+            yield PackError(
+                Fault.LINK,
+                "link to a folder: what lies there has two names, and a copy of the files would have one",
+                where=str(path),
+                expected="files and folders",
+                found=str(path.readlink()),
+                next_step="replace the link by the folder itself",
             )
 
 

@@ -6,13 +6,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recipe.census import Module, layers
+from carve_kernels.exl3 import pack_format
+
+from recipe.census import Module, layers, module_of
 from recipe.closure import json_object
 from recipe.headers import Entry, Fault, PackError
 
 CONFIG = "config.json"
 QUANTISATION = "quantization_config.json"
 """A file of its own in packs of exllamav3's making; ours keep the block inside ``config.json``."""
+_TORCH = {"I16": "torch.int16", "F16": "torch.float16", "I32": "torch.int32"}
+_TORCH |= {"BF16": "torch.bfloat16", "F32": "torch.float32"}
+"""How exllamav3 names types in ``stored_tensors``."""
 _MEAN_TOLERANCE = 0.1
 """Bits a weight: a mean is rounded, and some writers leave the head out of it."""
 
@@ -24,6 +29,47 @@ def quantisation_blocks(folder: Path) -> dict[str, dict[str, Any]]:
     if (folder / QUANTISATION).is_file():
         blocks[QUANTISATION] = json_object((folder / QUANTISATION).read_bytes()) or {}
     return blocks
+
+
+def anew(block: Mapping[str, Any], tensors: Mapping[str, Entry]) -> dict[str, Any]:
+    """A quantisation block for a pack of these ``tensors``; what it says of one that is as it was stays."""
+    made = dict(block)
+    coded = {name: module_of(name, tensors) for name in pack_format.modules(tensors)}
+    storage = made.get("tensor_storage")
+    if isinstance(storage, dict):
+        own: dict[str, dict[str, Entry]] = {}
+        for name, entry in tensors.items():
+            own.setdefault(name.rpartition(".")[0], {})[name] = entry
+        listed = any("stored_tensors" in value for value in storage.values())
+        told = {
+            name: _told(storage.get(name, {}), coded.get(name), own[name], listed=listed)
+            for name in storage.keys() | coded.keys()
+            if name in own
+        }
+        made["tensor_storage"] = dict(sorted(told.items()))
+    if "bits" in made and coded:
+        weights = sum(module.weights for module in coded.values())
+        made["bits"] = round(sum(module.weights * module.bits for module in coded.values()) / weights, 4)
+    return made
+
+
+def _told(before: Mapping[str, Any], coded: Module | None, own: Mapping[str, Entry], *, listed: bool) -> dict[str, Any]:
+    """What a block says of one module, whose tensors are ``own``."""
+    stored: dict[str, Any] = {}
+    if listed:
+        stored["stored_tensors"] = {
+            name: {"shape": list(entry.shape), "n_bytes": entry.nbytes, "dtype": _TORCH.get(entry.dtype, entry.dtype)}
+            for name, entry in own.items()
+        }
+    if coded is None:
+        plain = {name: value for name, value in before.items() if name not in ("quant_format", "bits_per_weight")}
+        return plain | (stored if "stored_tensors" in before else {})
+    same = before.get("bits_per_weight") == coded.bits and before.get("quant_format") == "exl3"
+    fits = before.get("codebook", coded.codebook.value) == coded.codebook.value
+    if same and fits and before.get("stored_tensors", {}).keys() == stored.get("stored_tensors", {}).keys():
+        return {**before, **stored}
+    book = {} if listed else {"codebook": coded.codebook.value}
+    return {"quant_format": "exl3", "bits_per_weight": coded.bits} | book | stored
 
 
 def configuration_faults(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe import whole_folder
+from recipe.disk import command
 from recipe.exllamav3_conversion import Conversion, convert, linears
 from recipe.headers import read_header
 from recipe.pack import read_pack
@@ -68,7 +70,7 @@ def whole_conversion(checkpoint: Path, calibration: Path, out: Path, bits: int) 
 
     Raises what :func:`convert` raises, and StateError for a pack that lacks a module or a name that is taken.
     """
-    whole_folder.partial(out)
+    whole_folder.refuse_taken(out)
     entries = {
         entry.name: entry for file in sorted(checkpoint.glob("*.safetensors")) for entry in read_header(file).entries
     }
@@ -101,4 +103,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

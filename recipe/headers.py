@@ -148,7 +148,7 @@ def parse_header(text: bytes, size: int, file: Path) -> Header:
         return PackError(fault, what, where=str(file), expected=expected, found=found)
 
     try:
-        described = json.loads(text, object_pairs_hook=_unique)
+        described = json.loads(text.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise broken(Fault.MALFORMED, "header is not JSON", "an object with each name once", str(error)) from error
     if not isinstance(described, dict):
@@ -201,4 +201,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
     if repeated:
         raise ValueError(f"repeated names: {repeated[:3]}")
+    for text in (text for pair in pairs for text in pair if isinstance(text, str)):
+        text.encode()  # half a character can be named by an escape, and written nowhere
     return dict(pairs)

@@ -5,24 +5,19 @@ Every value of the configuration and the index is derived from the tensors that 
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from carve_kernels.exl3 import pack_format
 
 from recipe import pack_write
 from recipe.bake_modules import Target
-from recipe.configured import CONFIG
 from recipe.headers import Entry, read_header
 from recipe.pack import INDEX, Pack
 from recipe.shard_write import Part, in_order, same, write
-from runner.digest import sha256_file
 from runner.errors import InputError
-from runner.model.product import PROVENANCE
 
 
 @dataclass(frozen=True)
@@ -78,16 +73,11 @@ def merge(base: Pack, plan: Merge, coded: Mapping[str, Entry], folder: Path) -> 
         kept = [Part.of(entry) for entry in header.entries if entry.name not in plan.dropped]
         write(destination, in_order([*kept, *incoming.get(header.file.name, [])]), header.metadata)
     pack_write.copy_small_files(base.folder, folder)
-    written = {header.file.name: read_header(folder / header.file.name).entries for header in base.headers}
-    pack_write.write_index(folder, {file: {e.name: e.nbytes for e in entries} for file, entries in written.items()})
-    pack_write.write_json(folder / CONFIG, configuration(base, [e for entries in written.values() for e in entries]))
-
-
-def configuration(base: Pack, entries: Iterable[Entry]) -> dict[str, Any]:
-    """The base's configuration with a quantisation block that says what ``entries`` hold."""
-    config: dict[str, Any] = json.loads((base.folder / CONFIG).read_text(encoding="utf-8"))
-    block = pack_write.quantization_config((entry.name, entry.shape) for entry in entries)
-    return config | {"quantization_config": block}
+    headers = [read_header(folder / header.file.name) for header in base.headers]
+    pack_write.write_index(folder, headers)
+    tensors = {entry.name: entry for header in headers for entry in header.entries}
+    for name, content in pack_write.configurations(base.folder, tensors).items():
+        pack_write.write_json(folder / name, content)
 
 
 def faults(base: Pack, product: Pack, plan: Merge, targets: Sequence[Target]) -> list[str]:
@@ -109,22 +99,6 @@ def faults(base: Pack, product: Pack, plan: Merge, targets: Sequence[Target]) ->
             found.append(f"{target.name} has {module.bits if module else 'no'} bits, the order says {target.bits}")
     kept = sorted((set(base.tensors) & set(product.tensors)) - set(plan.dropped))
     found += [f"{name} is not the base's" for name in kept if not same(base.tensors[name], product.tensors[name])]
-    if json.loads((product.folder / CONFIG).read_bytes()) != configuration(base, product.tensors.values()):
-        found.append(f"{CONFIG} is not what the tensors say")
-    return found + list(_other_files(base, product))
-
-
-def _other_files(base: Pack, product: Pack) -> Iterator[str]:
-    """Small files as the base has them, none forgotten; and nothing that a merge does not write, at any depth."""
-    small = {file.name: file for file in pack_write.small_files(base.folder) if file.name != PROVENANCE}
-    wanted = {header.file.name for header in base.headers} | {CONFIG, INDEX, PROVENANCE, *small}
-    there = {
-        str(path.relative_to(product.folder))
-        for path in product.folder.rglob("*")
-        if path.is_symlink() or not path.is_dir()
-    }
-    yield from (f"{name} belongs to nothing" for name in sorted(there - wanted))
-    yield from (f"{name} was not copied" for name in sorted(small.keys() - there))
-    for name in sorted(small.keys() & there):
-        if sha256_file(product.folder / name) != sha256_file(small[name]):
-            yield f"{name} should be unchanged and is not"
+    derived = pack_write.configurations(base.folder, product.tensors)
+    written = derived | {INDEX: pack_write.index_of(product.headers)}
+    return found + list(pack_write.file_faults(base, product.folder, written))

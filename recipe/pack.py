@@ -16,7 +16,15 @@ from carve_kernels.exl3 import pack_format
 
 from recipe import census
 from recipe.census import Layer, Module, check_marker, module_of
-from recipe.closure import INDEX, SMALL_FILES, index_faults, link_faults, small_file_faults, weight_files
+from recipe.closure import (
+    INDEX,
+    SMALL_FILES,
+    index_faults,
+    link_faults,
+    small_file_faults,
+    small_files,
+    weight_files,
+)
 from recipe.configured import configuration_faults
 from recipe.headers import Entry, Fault, Header, PackError, read_header
 from recipe.payload import file_digests
@@ -61,8 +69,7 @@ class Pack:
 
     def small_files(self) -> list[Path]:
         """Every other file: configuration, tokenizer, index, notes."""
-        weights = {header.file for header in self.headers}
-        return [path for path in sorted(self.folder.rglob("*")) if path.is_file() and path not in weights]
+        return small_files(self.folder)
 
     def small_files_digest(self) -> str:
         """Digest of :meth:`small_files`."""

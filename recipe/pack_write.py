@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,16 @@ import numpy as np
 from carve_kernels.exl3 import pack_format
 from carve_kernels.exl3.codebook import Codebook
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from recipe.pack import INDEX
+from recipe.closure import INDEX, is_bytecode, json_object, small_files
+from recipe.configured import CONFIG, QUANTISATION, anew, quantisation_blocks
+from recipe.headers import Entry, Header
+from recipe.pack import Pack
+from runner.digest import sha256_file
+from runner.errors import StateError
+from runner.model.product import PROVENANCE
 
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -27,16 +34,33 @@ def shard_name(number: int, count: int) -> str:
 def write_shard(path: Path, tensors: Tensors) -> None:
     """Write one safetensors file; it appears under its name only when it is complete."""
     partial = path.with_name(f".{path.name}.partial")
-    save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, partial, {"format": "pt"})
+    try:
+        save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, partial, {"format": "pt"})
+    except SafetensorError as error:  # the library's name for whatever the file system refuses
+        partial.unlink(missing_ok=True)
+        raise StateError(
+            "a file of weights could not be written",
+            where=str(path),
+            found=str(error),
+            next_step="free the disk or mend the permissions, then run the same again",
+        ) from error
     partial.chmod(0o644)
     partial.replace(path)
 
 
-def write_index(folder: Path, shards: Mapping[str, Mapping[str, int]]) -> None:
-    """Write the index of ``shards``: file name to its tensors' names and bytes."""
-    where = {name: file for file, tensors in shards.items() for name in tensors}
-    total = sum(size for tensors in shards.values() for size in tensors.values())
-    write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
+def write_index(folder: Path, headers: Iterable[Header]) -> None:
+    """Write the index of the files with these headers."""
+    write_json(folder / INDEX, index_of(headers))
+
+
+def index_of(headers: Iterable[Header]) -> dict[str, Any]:
+    """The index: each tensor's file, and the bytes of all."""
+    entries = [entry for header in headers for entry in header.entries]
+    where = {entry.name: entry.file.name for entry in entries}
+    return {
+        "metadata": {"total_size": sum(entry.nbytes for entry in entries)},
+        "weight_map": dict(sorted(where.items())),
+    }
 
 
 def write_json(path: Path, value: object) -> None:
@@ -68,17 +92,48 @@ def quantization_config(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> dict[
     return found
 
 
-def small_files(source: Path) -> list[Path]:
-    """Tokenizer, templates and notes: everything but weights, index and configuration, which are written anew."""
-    own = {"config.json", INDEX}
-    return [
-        file
-        for file in sorted(source.iterdir())
-        if file.is_file() and file.suffix != ".safetensors" and file.name not in own
-    ]
+def configurations(source: Path, tensors: Mapping[str, Entry]) -> dict[str, dict[str, Any]]:
+    """Every configuration file of ``source`` by name, with quantisation blocks that say what ``tensors`` are."""
+    config = json_object((source / CONFIG).read_bytes()) or {}
+    shapes = ((name, entry.shape) for name, entry in tensors.items())
+    written = {CONFIG: config | {"quantization_config": quantization_config(shapes)}}
+    if (block := quantisation_blocks(source).get(QUANTISATION)) is not None:
+        written[QUANTISATION] = anew(block, tensors)
+    return written
+
+
+def kept_files(source: Path) -> dict[str, Path]:
+    """Tokenizer, templates and notes by their path in the pack: everything but what is written anew."""
+    own = {CONFIG, QUANTISATION, INDEX, PROVENANCE}
+    found = {file.relative_to(source).as_posix(): file for file in small_files(source)}
+    return {name: file for name, file in found.items() if name not in own}
+
+
+def file_faults(source: Pack, folder: Path, written: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Files of a product that are not the ``written`` (name to JSON), not as the source has them, or lost, or strange.
+
+    At any depth; weights are looked at elsewhere.
+    """
+    for name, content in written.items():
+        found = json_object((folder / name).read_bytes()) if (folder / name).is_file() else None
+        if found != json.loads(json.dumps(content)):
+            yield f"{name} is not what the tensors and the order make it"
+    kept = kept_files(source.folder)
+    wanted = {header.file.name for header in source.headers} | {*written, PROVENANCE, *kept}
+    there = {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if (path.is_symlink() or not path.is_dir()) and not is_bytecode(path)
+    }
+    yield from (f"{name} belongs to nothing" for name in sorted(there - wanted))
+    yield from (f"{name} was not copied" for name in sorted(kept.keys() - there))
+    for name in sorted(kept.keys() & there):
+        if sha256_file(folder / name) != sha256_file(kept[name]):
+            yield f"{name} should be unchanged and is not"
 
 
 def copy_small_files(source: Path, folder: Path) -> None:
-    """Copy :func:`small_files`."""
-    for file in small_files(source):
-        shutil.copyfile(file, folder / file.name)
+    """Copy :func:`kept_files`."""
+    for name, file in kept_files(source).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / name)

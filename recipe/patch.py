@@ -14,14 +14,17 @@ from typing import Any
 
 from recipe import patch_shadow
 from recipe.closure import json_object
+from recipe.disk import telling
 from recipe.patch_set import PatchSet, load_set
 from recipe.product import Job
+from recipe.provenance import provenance_faults
 from runner.digest import sha256_bytes, sha256_file, sha256_json
 from runner.errors import CarveError, InputError
 from runner.model.order.patch import Patching
 from runner.model.product import PROVENANCE, Estimate, Product, Verified
 
 
+@telling("the patches or the distribution cannot be read")
 def estimate(job: Job) -> Estimate:
     """Patches, files and edits. Raises InputError for a patch that does not fit the installed distribution."""
     patches = _patches(job)
@@ -30,6 +33,7 @@ def estimate(job: Job) -> Estimate:
     return Estimate(seconds=15, counts=counts)
 
 
+@telling("the patched files cannot be written")
 def make(job: Job) -> Product:
     """Compose, compile and import the patched files, then let the shadow appear.
 
@@ -49,6 +53,7 @@ def make(job: Job) -> Product:
     )
 
 
+@telling("the patched files cannot be read again")
 def verify(job: Job, product: Product) -> Verified:
     """Every patched file again: content, markers, and that the distribution below is still pristine."""
     if not (job.product / PROVENANCE).is_file():
@@ -59,9 +64,7 @@ def verify(job: Job, product: Product) -> Verified:
         patches, site = _patches(job), _site(job)
         patch_shadow.shadow(site, patches, job.product, None, notes={PROVENANCE: told})
         wanted = _provenance(job, patches, site)
-        if json_object(told) != wanted:
-            fault = f"{PROVENANCE} is not that of these patches"
-            return Verified(digests={}, summary=product.summary, faults=(*faults, fault), provenance="")
+        faults += provenance_faults(json_object(told) or {}, wanted)
     except CarveError as error:
         faults.append(f"{error.what}: {error.where}: expected {error.expected}, found {error.found}")
     digests = {} if faults else _digests(job.product)

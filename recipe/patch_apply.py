@@ -16,11 +16,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from recipe import whole_folder
+from recipe.disk import command
 from recipe.patch_check import compile_all, import_check
 from recipe.patch_set import PatchSet, drifted, load_set, markers_in, ours
 from recipe.patch_shadow import build, read_file, shadow
 from runner.digest import sha256_bytes, sha256_json
-from runner.errors import CarveError, InputError, StateError
+from runner.errors import InputError, StateError
 from runner.files import write_whole
 
 STORE = ".carve-patches"
@@ -170,7 +171,7 @@ def _clear_drafts(path: Path) -> None:
         draft.unlink()
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["apply", "verify", "revert", "shadow"])
     parser.add_argument("site", type=Path)
@@ -179,23 +180,20 @@ def main() -> int:
     parser.add_argument("--no-import", action="store_true", help="compile only")
     arguments = parser.parse_args()
     python = None if arguments.no_import else arguments.python
-    try:
-        if arguments.action == "shadow":
-            destination, *names = arguments.names
-            print(shadow(arguments.site, load_set(names), Path(destination), python))
-            return 0
-        patches = load_set(arguments.names)
-        if arguments.action == "apply":
-            print("\n".join(apply(arguments.site, patches, python)) or "nothing to do")
-        elif arguments.action == "revert":
-            print("\n".join(revert(arguments.site, patches)) or "nothing to do")
-        else:
-            verify(arguments.site, patches)
-    except CarveError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    if arguments.action == "shadow":
+        destination, *names = arguments.names
+        if not names:
+            parser.error("shadow needs a destination and at least one patch")
+        print(shadow(arguments.site, load_set(names), Path(destination), python))
+        return
+    patches = load_set(arguments.names)
+    if arguments.action == "apply":
+        print("\n".join(apply(arguments.site, patches, python)) or "nothing to do")
+    elif arguments.action == "revert":
+        print("\n".join(revert(arguments.site, patches)) or "nothing to do")
+    else:
+        verify(arguments.site, patches)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(main))

@@ -6,21 +6,18 @@ Real folders and files where something is patched, links to the distribution els
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from recipe import whole_folder
+from recipe.closure import BYTECODE, is_bytecode
 from recipe.patch_check import compile_all, import_check
 from recipe.patch_set import PatchSet
 from runner.digest import sha256_bytes, sha256_file
 from runner.errors import InputError, StateError
 
-_BYTECODE = "__pycache__"
-_COMPILED = re.compile(r"\.pyc(\.\d+)?$")
-"""Bytecode, or the draft of it that a killed interpreter leaves."""
 _FOLDER = "a folder"
 
 
@@ -82,7 +79,7 @@ def _links(site: Path, contents: Mapping[str, bytes]) -> dict[str, Path]:
     for place in real - {Path()}:
         for entry in sorted((site / place).iterdir()):
             inside = place / entry.name
-            if entry.name != _BYTECODE and inside not in real and inside.as_posix() not in contents:
+            if entry.name != BYTECODE and inside not in real and inside.as_posix() not in contents:
                 found[inside.as_posix()] = entry.resolve()
     packages = {Path(file).parts[0] for file in contents}
     for record in site.glob("*.dist-info/RECORD"):
@@ -109,24 +106,13 @@ def _entries(folder: Path, home: Path) -> Iterator[tuple[str, str]]:
         if path.is_symlink():
             yield name, f"a link to {path.readlink()}"
         elif path.is_dir():
-            if folder == home or path.name != _BYTECODE or not _only_bytecode(path):
+            if folder == home or not is_bytecode(path):
                 yield name, _FOLDER
                 yield from _entries(path, home)
         elif path.is_file():
             yield name, f"SHA-256 {sha256_file(path)}"
         else:
             yield name, "neither file nor folder"
-
-
-def _only_bytecode(folder: Path) -> bool:
-    """Whether a folder holds nothing but the compiled form of the modules beside it."""
-    return all(
-        _COMPILED.search(path.name)
-        and path.is_file()
-        and not path.is_symlink()
-        and (folder.parent / f"{path.name.partition('.')[0]}.py").is_file()
-        for path in folder.iterdir()
-    )
 
 
 def _taken(destination: Path, file: str, expected: str, found: str) -> StateError:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from recipe.closure import json_object
 from runner.files import write_whole
 
 CHUNK = 4 << 20
@@ -44,14 +45,18 @@ def file_digests(files: Sequence[Path], kept: Path | None = None) -> dict[str, s
 def _read(kept: Path | None) -> dict[str, dict[str, str]]:
     if kept is None or not kept.is_file():
         return {}
-    noted: dict[str, dict[str, str]] = json.loads(kept.read_bytes())
-    return noted
+    noted = json_object(kept.read_bytes()) or {}  # damaged notes cost a second reading and no more
+    return {name: one for name, one in noted.items() if isinstance(one, dict) and one.keys() == {"identity", "digest"}}
 
 
-def identity(file: Path) -> str:
-    """Device, inode, size and times of change: any write to the file moves the last one."""
+def identity(file: Path, *, shared: bool = False) -> str:
+    """Device, inode, size and times of change: any write to the file moves the last one.
+
+    So does another name of the same file; of a ``shared`` file, which gets and loses such names, it is left out.
+    """
     stat = file.stat()
-    return f"{stat.st_dev}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}:{stat.st_ctime_ns}"
+    mark = f"{stat.st_dev}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}"
+    return mark if shared else f"{mark}:{stat.st_ctime_ns}"
 
 
 def sha256_of(file: Path, then: Callable[[memoryview], object] | None = None) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from recipe.closure import INDEX
+from recipe.closure import INDEX, json_object
 from recipe.headers import FIRST_BYTES, Entry, Fault, Header, PackError, header_length, parse_header
 from recipe.payload import sha256_of
 from runner.errors import InputError, StateError
@@ -32,6 +32,8 @@ TIMEOUT_SECONDS = 30.0
 _SINGLE = "model.safetensors"
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._\-]{0,180}\.safetensors")
 """What a hub may call a weight file: it becomes a name in the work folder."""
+_NAME = re.compile(r"(?!.*(\.\.|--))[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)?(?<![.-])")
+"""What the hub takes for a repository's name."""
 _STATE = "ranges.json"
 _WAIT_SECONDS = 0.5
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -68,10 +70,18 @@ class Repository:
     state: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InputError(
+                "no name of a repository",
+                where="donor",
+                expected="owner/name as the hub has it",
+                found=ascii(self.name),
+            )
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / _STATE
-        blank: dict[str, Any] = {"files": {}, "ranges": {}}
-        self.state = json.loads(path.read_bytes()) if path.is_file() else blank
+        known = (json_object(path.read_bytes()) or {}) if path.is_file() else {}
+        whole = all(isinstance(known.get(part), dict) for part in ("files", "ranges"))
+        self.state = known if whole else {"files": {}, "ranges": {}}  # without notes it is all asked for again
 
     def headers(self, prefixes: Sequence[str]) -> list[Header]:
         """Headers of the files that hold tensors with one of these prefixes.
@@ -127,9 +137,11 @@ class Repository:
     def _index(self) -> dict[str, str]:
         """Tensor to file. Kept once it was read: the commit is fixed, and what is finished needs no network."""
         kept = self.folder / INDEX
-        if not kept.is_file():
-            write_whole(kept, json.dumps({"weight_map": self._ask_index()}).encode())
-        listed: dict[str, str] = json.loads(kept.read_bytes())["weight_map"]
+        known = json_object(kept.read_bytes()) if kept.is_file() else None
+        if known is None or not isinstance(known.get("weight_map"), dict):
+            known = {"weight_map": self._ask_index()}
+            write_whole(kept, json.dumps(known).encode())
+        listed: dict[str, str] = known["weight_map"]
         for name, file in listed.items():
             if not isinstance(file, str) or not _PLAIN.fullmatch(file):
                 raise PackError(
@@ -146,12 +158,15 @@ class Repository:
         if answer.status_code == httpx.codes.NOT_FOUND:
             return {entry.name: _SINGLE for entry in self._header(_SINGLE).entries}
         self._refuse_status(answer, INDEX)
-        try:
-            listed: dict[str, str] = answer.json()["weight_map"]
-        except (ValueError, KeyError, TypeError) as error:
+        listed = (json_object(answer.content) or {}).get("weight_map")
+        if not isinstance(listed, dict):
             raise PackError(
-                Fault.INDEX, "index has no weight map", where=f"{self.name}: {INDEX}", expected="JSON", found=str(error)
-            ) from error
+                Fault.INDEX,
+                "index has no weight map",
+                where=f"{self.name}: {INDEX}",
+                expected="a JSON object from tensor to file",
+                found=ascii(answer.text[:60]),
+            )
         return listed
 
     def _ask(self, file: str) -> httpx.Response:

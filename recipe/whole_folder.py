@@ -17,23 +17,16 @@ _INSIDE = "whole"
 """What is built, inside the hidden neighbour; notes of an unfinished work lie beside it and never in it."""
 
 
-def partial(folder: Path) -> Path:
-    """The hidden neighbour where ``folder`` is built before it takes its name, so that renaming stays on one disk.
-
-    StateError where the name is taken, so that nobody works for hours first.
-    """
-    _refuse_taken(folder)
-    return _beside(folder)
-
-
 @contextmanager
 def building(folder: Path) -> Iterator[Path]:
     """Where to build ``folder``, held (:func:`alone`) until it is published or left for a later attempt.
 
-    The parent of what is yielded is for notes of the unfinished work. StateError where something that is not ours
-    lies in the place.
+    It is inside the hidden neighbour, so that renaming stays on one disk; the parent of what is yielded is for notes of
+    the unfinished work. StateError where the name is taken, so that nobody works for hours first, and where something
+    that is not ours lies in the place.
     """
-    place = partial(folder)
+    refuse_taken(folder)
+    place = _beside(folder)
     if place.is_symlink():
         raise _foreign(place, "a link")
     if place.exists() and not place.is_dir():
@@ -45,7 +38,7 @@ def building(folder: Path) -> Iterator[Path]:
         if any(place.iterdir()) and (marker.is_symlink() or not marker.is_file()):
             raise _foreign(place, "a folder of something else")
         try:
-            _refuse_taken(folder)  # another may have published between the first look and the hold
+            refuse_taken(folder)  # another may have published between the first look and the hold
             marker.touch()
             (place / _INSIDE).mkdir(exist_ok=True)
             yield place / _INSIDE
@@ -54,6 +47,20 @@ def building(folder: Path) -> Iterator[Path]:
                 (place / _INSIDE).rmdir()
             if not (place / _INSIDE).exists():
                 _clear(place)
+
+
+@contextmanager
+def anew(folder: Path) -> Iterator[Path]:
+    """An empty folder to fill, which becomes ``folder`` when the block ends; what a killed attempt left is cleared.
+
+    Nothing stays of a block that fails. StateError as :func:`building`.
+    """
+    with building(folder) as place:
+        try:
+            yield fresh(place)
+            publish(place, folder)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def tidy(folder: Path) -> None:
@@ -124,7 +131,7 @@ def _held(descriptor: int, folder: Path) -> bool:
 
 def publish(built: Path, folder: Path) -> None:
     """Give a finished folder its name; StateError where something already bears it."""
-    _refuse_taken(folder)
+    refuse_taken(folder)
     for file in sorted(built.rglob("*")):
         if file.is_file() and not file.is_symlink():
             sync(file)
@@ -142,8 +149,9 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _refuse_taken(folder: Path) -> None:
-    if folder.exists():
+def refuse_taken(folder: Path) -> None:
+    """StateError where something bears the name already."""
+    if folder.exists() or folder.is_symlink():
         raise StateError(
             "the folder exists already",
             where=str(folder),

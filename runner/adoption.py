@@ -6,10 +6,11 @@ from datetime import datetime
 
 from runner.assurance import NEEDED, claims
 from runner.attest.statement import Signed, moment
+from runner.counts import refusal
 from runner.gates.registry import waivable
 from runner.judge import withdrawals
 from runner.ledger import Ledger
-from runner.model.adoption import Adoption, Observation, Revocation, Waiver
+from runner.model.adoption import Adoption, Observation, ReportName, Revocation, Waiver
 from runner.model.report import GatePart, ReportPredicate
 from runner.model.verdict import Status
 
@@ -40,9 +41,17 @@ def _label_objections(report: ReportPredicate, adoption: Adoption, ledger: Ledge
         found.append(f"it was measured on {seat}, not on {adoption.seat}")
     if report.seat.isolation == "open" and adoption.scope != "descriptive":
         found.append("its candidate ran without a sandbox, so it can only be adopted as descriptive")
-    if label == "cpu" and "real" in ledger.labels.get(adoption.seat, ()):
+    cards = report.seat.manifest is not None and report.seat.manifest.get("machine") is not None
+    if label == "cpu" and (cards or "real" in ledger.labels.get(adoption.seat, ())):
         found.append(f"it was measured on a CPU and {adoption.seat} is a GPU seat")
     return found
+
+
+def _misnamed(name: ReportName, report: ReportPredicate) -> str:
+    """What a decision calls its report, where that is not the report's own name; empty where it is."""
+    if (name.run, name.order) == (report.run, report.order.name):
+        return ""
+    return f"names run {name.run} of order {name.order}, and this is run {report.run} of order {report.order.name}"
 
 
 def may_waive(gate: GatePart) -> bool:
@@ -82,6 +91,10 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
     report, where = entry.of(ReportPredicate), entry.where
     at = moment(adoption.created_at, where)
     found = _label_objections(report, adoption, ledger)
+    if refused := refusal(entry, ledger):
+        found.append(f"it does not verify: {refused}")
+    if fault := _misnamed(adoption.report, report):
+        found.append(f"the adoption {fault}")
     if adopters & {signer.key.id for signer in entry.signers}:
         found.append("the key that signed the report cannot adopt it")
     if any(signer.source != "repository" for signer in entry.signers):
@@ -103,7 +116,13 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
             found.append(f"the waiver of {waiver.gate} is by the key that signed the report")
         if at > moment(waiver.expires_at, where):
             found.append(f"the waiver of {waiver.gate} expired on {waiver.expires_at}")
+        if fault := _misnamed(waiver.report, report):
+            found.append(f"the waiver of {waiver.gate} {fault}")
         waived.add(waiver.gate)
+    standing = {signed.digest for signed, _ in waivers_for(ledger, entry.digest)}
+    found += [
+        f"it rests on waiver {each[:16]}, which does not stand" for each in adoption.waivers if each not in standing
+    ]
     found += _gate_objections(report, waived)
     if claims((gate.name, gate.verdict) for gate in report.gates) and len(report.assurance) < NEEDED:
         stood = ", ".join(report.assurance) or "none"

@@ -7,12 +7,14 @@ statement, and whatever expires or goes stale is judged as of that date.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
 from runner.adoption import objections, revoked
 from runner.attest.trust import Trust
 from runner.canon_entry import Decided, open_items, run_link, standing_lines
+from runner.counts import refusals
 from runner.errors import TrustError
 from runner.files import write_whole
 from runner.ledger import Ledger, load
@@ -29,6 +31,8 @@ def _decisions(ledger: Ledger) -> list[Decided]:
     """The newest standing decision for each report, oldest first. Raises TrustError for a report that is not here."""
     gone = revoked(ledger)
     newest: dict[str, Decided] = {}
+    counted = (ledger.entries.get(each.report.digest) for _, each in ledger.of(Adoption) if each.result == "ADOPTED")
+    refusals([entry for entry in counted if entry is not None], ledger)  # all at once, on every processor
     for signed, adoption in ledger.of(Adoption):
         if signed.digest in gone:
             continue
@@ -60,26 +64,16 @@ def standing(ledger: Ledger) -> list[Decided]:
 def previous(ledger: Ledger, adoption: str) -> Decided | None:
     """What would stand for the order and seat of an adoption (by its digest) if it were taken back."""
     given_back = ledger.entries[adoption].of(Adoption)
-    without = Ledger(
-        {digest: entry for digest, entry in ledger.entries.items() if digest != adoption},
-        ledger.outsiders,
-        ledger.workspace,
-    )
+    entries = {digest: entry for digest, entry in ledger.entries.items() if digest != adoption}
+    without = replace(ledger, entries=entries)
     fitting = [each for each in standing(without) if each.report.seat.name == given_back.seat]
     return next((each for each in fitting if each.report.order.name == given_back.report.order), None)
 
 
 def _pending(ledger: Ledger) -> list[str]:
-    """Reports about which nobody has decided, or whose rejection was taken back.
-
-    A revoked adoption takes its lines and brings none, so its report is not here again.
-    """
+    """Reports about which no decision stands: what was taken back is as if it had never been."""
     gone = revoked(ledger)
-    decided = {
-        adoption.report.digest
-        for entry, adoption in ledger.of(Adoption)
-        if adoption.result == "ADOPTED" or entry.digest not in gone
-    }
+    decided = {adoption.report.digest for entry, adoption in ledger.of(Adoption) if entry.digest not in gone}
     rows = [
         (
             report.order.name,
@@ -161,7 +155,9 @@ def render(ledger: Ledger) -> str:
             ("item", "owner", "until", "run"),
             [row for each in current for row in open_items(each, ledger)],
         ),
-        "## Pending: nobody has decided",
+        "## Pending: no decision stands",
+        "",
+        "Verdicts as their signers wrote them; `runner reports` says which of them `runner verify` refuses.",
         "",
         *_pending(ledger),
         "## Rejected",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +17,7 @@ from runner.attest.statement import Signed, moment, open_signed, sign
 from runner.attest.trust import Role, Trust, load_trust, repository_file
 from runner.canon_entry import launch_command, launched
 from runner.clock import now
-from runner.errors import InputError, TrustError
+from runner.errors import InputError, StateError, TrustError
 from runner.items import blocking
 from runner.ledger import ADOPTIONS, Ledger
 from runner.model.adoption import Adoption, ReportName, Revocation, Waiver
@@ -22,7 +26,26 @@ from runner.model.statement import Predicate
 from runner.model.verdict import Status
 from runner.paths import RUNS, command, state_home
 from runner.report import EVIDENCE, REPORT
-from runner.verify import verify
+from runner.verify import Verification, verify
+
+
+@contextmanager
+def _alone(workspace: Path) -> Iterator[None]:
+    """One decision of this machine at a time; the lock is on the folder itself, so no file is left."""
+    descriptor = os.open(workspace / "canon", os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def read_again(checked: Verification) -> str:
+    """What ``verify`` with ``deep`` read, in words."""
+    again, drawn = len(checked.replayed), checked.replayed_drawn
+    origin = f"the full evidence in {checked.full_evidence}" if checked.full_evidence else "the committed extracts"
+    text = f"read again from {origin}: {again} samples"
+    return text + (f"; only at the positions drawn from the seed: {', '.join(drawn)}" if drawn else "")
 
 
 @dataclass(frozen=True)
@@ -34,12 +57,16 @@ class Desk:
     ledger: Ledger
     key: SigningKey
     at: str
+    note: Callable[[str], None] = lambda text: None
+    """Where a person reads what was done on the way."""
 
     @classmethod
-    def open(cls, workspace: Path, key: SigningKey, at: str | None = None) -> Desk:
+    def open(
+        cls, workspace: Path, key: SigningKey, at: str | None = None, note: Callable[[str], None] = lambda text: None
+    ) -> Desk:
         """Raises TrustError where the ledger does not hold."""
         trust = load_trust(workspace, user=False)
-        return cls(workspace, trust, ledger.load(workspace, trust), key, at or now())
+        return cls(workspace, trust, ledger.load(workspace, trust), key, at or now(), note)
 
     def report(self, run: str, *, deep: bool = False) -> tuple[Signed, ReportName]:
         """The run's report, verified, with ``deep`` down to its raw evidence, all of which has to be here.
@@ -51,16 +78,17 @@ class Desk:
             if self.workspace / outsider.path == folder / REPORT:
                 for key_id in outsider.key_ids:
                     self._require_trusted(key_id, "runner")
-        own = state_home() / RUNS / run
-        checked = verify(folder, self.trust, self.workspace, deep=deep, run=own)
+        checked = verify(folder, self.trust, self.workspace, deep=deep, runs=state_home() / RUNS)
         if checked.needs_full_evidence:
             raise TrustError(
                 "samples whose evidence is not here: nobody can tell whether they were measured",
                 where=str(folder / EVIDENCE),
-                expected=f"every file that the report lists, in the archive or below {own}",
+                expected=f"every file that the report lists, in the archive or below {state_home() / RUNS / run}",
                 found=f"nothing for {', '.join(checked.needs_full_evidence)}",
                 next_step="bring the run's folder from the machine that measured it",
             )
+        if deep:
+            self.note(read_again(checked))
         return self.ledger.entries[checked.digest], ReportName(
             run=checked.run, order=checked.order, digest=checked.digest
         )
@@ -78,12 +106,24 @@ class Desk:
             )
 
     def sign(self, predicate: Predicate, subjects: dict[str, str]) -> Path:
-        """Sign, check as any reader would, add to the ledger, and make the canon again."""
+        """Sign, check as any reader would, add to the ledger, and make the canon again.
+
+        Raises StateError where the ledger has changed since this desk was opened: the decision has not seen that.
+        """
         self._require_trusted(self.key.public.id, "adopter")
         data = sign(predicate, subjects, self.key)
         open_signed(data, self.trust, "the new statement")
-        path = ledger.append(self.workspace, ADOPTIONS, data)
-        canon.write(self.workspace, canon.generate(self.workspace, self.trust))
+        with _alone(self.workspace):
+            if (heads := ledger.load(self.workspace, self.trust).heads()) != self.ledger.heads():
+                raise StateError(
+                    "somebody has signed something since this decision was begun",
+                    where=str(self.workspace),
+                    expected=f"the heads it saw: {', '.join(each[:16] for each in self.ledger.heads())}",
+                    found=", ".join(each[:16] for each in heads),
+                    next_step="look at `runner reports` and decide again",
+                )
+            path = ledger.append(self.workspace, ADOPTIONS, data)
+            canon.write(self.workspace, canon.generate(self.workspace, self.trust))
         return path
 
 
@@ -203,7 +243,8 @@ def decision(book: Ledger, digest: str, *kinds: type[Predicate]) -> Signed:
 def revoke(desk: Desk, digest: str, reason: str) -> Path:
     """Take an adoption, rejection or waiver back, named by its digest or the beginning of it."""
     taken_back = decision(desk.ledger, digest, Adoption, Waiver).digest
-    revocation = Revocation(created_at=desk.at, parents=desk.ledger.heads(), revokes=taken_back, reason=reason)
+    words = _reason(reason)
+    revocation = Revocation(created_at=desk.at, parents=desk.ledger.heads(), revokes=taken_back, reason=words)
     return desk.sign(revocation, {"decision": taken_back})
 
 

@@ -41,9 +41,12 @@ def read_plain(path: Path, limit: int, *, links: bool = True) -> bytes:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
     with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        known = os.fstat(descriptor)
+        if not stat.S_ISREG(known.st_mode):
             raise OSError(errno.EINVAL, "not a plain file")
-        data = stream.read(limit + 1)
+        data = stream.read(min(known.st_size, limit) + 1)  # no room for the limit where the file is small
+        if len(data) == known.st_size + 1:
+            raise OSError(errno.EBUSY, "somebody is writing to it")
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"more than {limit} bytes")
     return data

@@ -63,6 +63,9 @@ class Ledger:
     entries: dict[str, Signed] = field(default_factory=dict)
     outsiders: dict[str, Outsider] = field(default_factory=dict)
     workspace: Path = Path()
+    trust: Trust = field(default_factory=lambda: Trust(()))
+    refused: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Of reports that were asked about what speaks against them, or nothing: see :mod:`runner.counts`."""
 
     def of(self, kind: type[P]) -> list[tuple[Signed, P]]:
         """Statements of one kind, oldest first."""
@@ -180,10 +183,11 @@ def read_entry(where: str, workspace: Path, trust: Trust) -> tuple[str, Signed |
         raise TrustError(
             "a signed file cannot be read", where=where, expected="a plain file", found=str(error.strerror)
         ) from error
-    digest = sha256_bytes(data)
-    if where.startswith(_BY_DIGEST) and not where.endswith(f"/{digest}{SUFFIX}"):
-        raise TrustError("a ledger entry has changed", where=where, expected=digest + SUFFIX, found=Path(where).name)
+    if where.startswith(_BY_DIGEST) and not where.endswith(f"/{sha256_bytes(data)}{SUFFIX}"):
+        expected = sha256_bytes(data) + SUFFIX
+        raise TrustError("a ledger entry has changed", where=where, expected=expected, found=Path(where).name)
     envelope = dsse.parse(data, where)
+    digest = envelope.digest
     key_ids = tuple(each.key_id for each in envelope.signatures)
     if all(trust.key(key_id) for key_id in key_ids):
         return digest, open_envelope(envelope, trust, where)
@@ -202,6 +206,7 @@ def load(workspace: Path, trust: Trust) -> Ledger:
         {digest: one for digest, one in opened if isinstance(one, Signed)},
         {digest: one for digest, one in opened if isinstance(one, Outsider)},
         workspace,
+        trust,
     )
     ledger.check()
     return ledger
@@ -210,7 +215,7 @@ def load(workspace: Path, trust: Trust) -> Ledger:
 def _open(workspace: Path, trust: Trust, where: str) -> tuple[str, Signed | Outsider]:
     """One file of :func:`load` in its place, without what many would be too much to hold.
 
-    That is ``raw``, and a report's packed record: see :meth:`Ledger.measured`.
+    That is ``raw``, and a report's packed record and its index of evidence: see :meth:`Ledger.measured`.
     """
     digest, entry = read_entry(where, workspace, trust)
     if isinstance(entry, Outsider):
@@ -218,7 +223,11 @@ def _open(workspace: Path, trust: Trust, where: str) -> tuple[str, Signed | Outs
     predicate = entry.predicate
     if isinstance(predicate, ReportPredicate):
         require_place(predicate, where)
-        predicate = predicate.model_copy(update={"record": predicate.record.model_copy(update={"data": ""})})
+        light = {
+            "record": predicate.record.model_copy(update={"data": ""}),
+            "evidence": predicate.evidence.model_copy(update={"files": {}, "kept": {}}),
+        }
+        predicate = predicate.model_copy(update=light)
     return digest, replace(entry, predicate=predicate, raw={})
 
 

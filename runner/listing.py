@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
 from runner.adoption import revoked
+from runner.counts import refusals
 from runner.errors import InputError
 from runner.ledger import Ledger
 from runner.model.adoption import Adoption
@@ -14,7 +16,9 @@ from runner.model.base import Record
 from runner.model.report import ReportPredicate
 from runner.report import REPORT
 
-State = Literal["pending", "adopted", "rejected", "revoked", "abandoned", "running"]
+State = Literal["pending", "adopted", "rejected", "revoked", "refused", "abandoned", "running"]
+"""``refused``: `verify` does not accept it, so it counts for nothing; ``revoked``: a decision was taken back and no
+other stands."""
 
 
 class Listed(Record):
@@ -44,10 +48,13 @@ def _states(ledger: Ledger) -> dict[str, tuple[State, str]]:
 
 def list_reports(ledger: Ledger) -> list[Listed]:
     """Reports, then abandoned intents, each oldest first."""
-    states = _states(ledger)
+    states, reports = _states(ledger), ledger.of(ReportPredicate)
+    refused = refusals((entry for entry, _ in reports), ledger)
     found = []
-    for entry, report in ledger.of(ReportPredicate):
+    for entry, report in reports:
         state, reason = states.get(entry.digest, ("pending", ""))
+        if entry.digest in refused:
+            state, reason = "refused", refused[entry.digest]
         found.append(
             Listed(
                 order=report.order.name,
@@ -77,12 +84,30 @@ def list_reports(ledger: Ledger) -> list[Listed]:
 
 
 def expand(paths: Iterable[Path]) -> Iterator[Path]:
-    """Every report at or under ``paths``. Raises InputError for a path without any."""
+    """Every report at or under ``paths``, as the ledger finds them: hidden folders hold drafts, links lead elsewhere.
+
+    A link under ``paths`` is given out as if it were a report, so that its reader can refuse it. Raises InputError for
+    a path without any.
+    """
     for path in paths:
-        inside = [path] if path.is_file() or (path / REPORT).is_file() else sorted(path.rglob(REPORT))
+        inside = [path] if path.is_file() or os.path.lexists(path / REPORT) else sorted(_below(path))
         if not inside:
-            raise InputError("no report here", where=str(path), expected=f"{REPORT} in it or in a folder under it")
+            raise InputError(
+                "no report here",
+                where=str(path),
+                expected=f"{REPORT} in it or in a folder under it",
+                found="a folder without any" if path.is_dir() else "nothing" if not os.path.lexists(path) else "a file",
+                next_step="`runner reports` lists the reports of a workspace",
+            )
         yield from inside
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(place) / name for name in folders if (Path(place) / name).is_symlink())
+        if REPORT in files:
+            yield Path(place) / REPORT
 
 
 __all__ = ["Listed", "expand", "list_reports"]

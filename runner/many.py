@@ -32,14 +32,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def each(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-    """``work`` of every item, in order. Items, answers and errors must be picklable; an error ends it."""
-    if len(items) <= ALONE:
+def each(work: Callable[[T], R], items: Sequence[T], *, alone: int = ALONE) -> Iterator[R]:
+    """``work`` of every item, in order. Items, answers and errors must be picklable; an error ends it.
+
+    Up to ``alone`` items stay in this process.
+    """
+    if len(items) <= alone:
         yield from map(work, items)
         return
     workers = len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork"), initializer=gc.disable) as pool:
-        yield from pool.map(work, items, chunksize=_CHUNK)
+        yield from pool.map(work, items, chunksize=min(_CHUNK, -(-len(items) // (4 * workers))))
 
 
 __all__ = ["ALONE", "collector_paused", "each"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import sqrt
 
+from runner.counts import refusals
 from runner.errors import InputError
 from runner.ledger import Ledger
 from runner.model.base import Record
@@ -61,17 +62,19 @@ class SeatNoise(Record):
 
 
 def seat_noise(ledger: Ledger, seat: str, names: Collection[str] = ()) -> SeatNoise:
-    """From every trusted report of ``seat`` that measured a rate, whatever its verdict: what was refused counts too.
+    """From every report of ``seat`` that verifies and measured a rate, whatever its verdict.
 
     ``names`` of runs leave out all others.
 
     Raises InputError where there is none.
     """
-    reports = [
-        (report.run, ledger.measured(entry))
+    asked = [
+        (entry, report)
         for entry, report in ledger.of(ReportPredicate)
         if report.seat.name == seat and (not names or report.run in names)
     ]
+    refused = refusals((entry for entry, _ in asked), ledger)
+    reports = [(report.run, ledger.measured(entry)) for entry, report in asked if entry.digest not in refused]
     runs = tuple(found for run, measured in sorted(reports, key=lambda one: one[0]) if (found := _of(run, measured)))
     if not runs:
         raise InputError(

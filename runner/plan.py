@@ -20,7 +20,7 @@ from runner.model.order import (
     RunnableOrder,
     Target,
 )
-from runner.model.plan import Plan, PlannedGate, PlannedWindow
+from runner.model.plan import MANIFEST, Plan, PlannedGate, PlannedWindow
 from runner.model.seat import SeatManifest
 from runner.plan_layout import INCUMBENT_ONLY, NO_READBACK, Layout, Made, boot_order
 from runner.plan_parameters import sealed_parameters
@@ -31,6 +31,11 @@ from serve.instruments.registry import source_digest as instrument_digest
 
 PRODUCT = "product."
 """Before the name of each digest of a recipe's product among a plan's subjects."""
+
+
+def manifest_digest(manifest: SeatManifest) -> str:
+    """SHA-256 of a manifest's canonical JSON."""
+    return sha256_json(manifest.model_dump(mode="json"))
 
 
 def runnable(file: OrderFile) -> RunnableOrder:
@@ -95,12 +100,13 @@ def compile_plan(file: OrderFile, manifest: SeatManifest, subjects: dict[str, st
         )
         for request, part in made
     )
+    seat = manifest_digest(manifest)
     return Plan(
         order=order.id,
         order_digest=file.digest,
         seat=manifest.name,
-        seat_digest=sha256_json(manifest.model_dump(mode="json")),
-        subjects=subjects,
+        seat_digest=seat,
+        subjects={**subjects, MANIFEST: seat},
         instruments=_sources(gates, windows),
         variants=layout.variants,
         pairing=primary.pairing if primary else "none",

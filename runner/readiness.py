@@ -10,6 +10,7 @@ from runner.attest.trust import load_trust
 from runner.checks.citations import find_order
 from runner.checks.existence import to_be_written
 from runner.checks.judgement import planned_gates
+from runner.counts import refusals
 from runner.errors import SeatError, StateError
 from runner.model.order import WorkOrder, files_of, load_order
 from runner.model.report import ReportPredicate
@@ -109,8 +110,12 @@ def require_finished(order: WorkOrder, workspace: Path) -> None:
     waits_for = order.scope.only_after if order.scope else ()
     if not waits_for:
         return
-    reports = ledger.load(workspace, load_trust(workspace)).of(ReportPredicate)
-    passed = {report.order.name for _, report in reports if report.verdict is Status.PASS}
+    book = ledger.load(workspace, load_trust(workspace))
+    asked = [each for each in book.of(ReportPredicate) if each[1].order.name in waits_for]
+    refused = refusals((entry for entry, _ in asked), book)
+    passed = {
+        report.order.name for entry, report in asked if report.verdict is Status.PASS and entry.digest not in refused
+    }
     if open_still := [name for name in waits_for if name not in passed and not _by_hand(name)]:
         raise StateError(
             "another order has to be finished first",

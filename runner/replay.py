@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -26,13 +26,18 @@ class Replayed:
     """Nothing: their evidence is in the run folder only."""
 
 
-def replay(measured: Measured, index: EvidencePart, kept: Mapping[str, bytes], where: str) -> Replayed:
+def replay(
+    measured: Measured, index: EvidencePart, kept: Mapping[str, bytes], where: str, *, full: Collection[str] = ()
+) -> Replayed:
     """Read every sample again whose evidence is here.
+
+    ``full`` names the files in ``kept`` that are no extracts: from these a divergence is read in whole.
 
     Raises TrustError where a sample is not what its instrument reads or evidence that can be read gave none, InputError
     for an unknown instrument.
     """
     by_digest = {index.files[name]: data for name, data in kept.items()}
+    whole = {index.files[name] for name in full}
     windows = {window.id: window for window in measured.plan.windows}
     replayed = Replayed()
     for sample in measured.samples:
@@ -41,7 +46,7 @@ def replay(measured: Measured, index: EvidencePart, kept: Mapping[str, bytes], w
             replayed.missing.append(sample.window)
             continue
         evidence = [read_evidence(by_digest[digest], place) for digest in sample.evidence]
-        if isinstance(sample.measure, DivergenceMeasure):
+        if isinstance(sample.measure, DivergenceMeasure) and not whole.issuperset(sample.evidence):
             _compare_drawn(sample.measure, evidence, place)
             replayed.drawn.append(sample.window)
         else:

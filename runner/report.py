@@ -83,6 +83,7 @@ def predicate(record: RunRecord, kept: Archive | None = None) -> ReportPredicate
             digest=record.plan.seat_digest,
             label=label_of(record.boots),
             isolation=isolation_of(record.plan.boots, record.boots),
+            manifest=record.manifest,
         ),
         plan=PlanPart(
             digest=record.plan_digest,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runner.attest.statement import Signed
+from runner.counts import refusals
 from runner.digest import sha256_json
 from runner.ledger import Ledger
 from runner.model.adoption import Reproduction
@@ -50,7 +51,7 @@ def reproductions(entry: Signed, ledger: Ledger) -> tuple[Reproduced, ...]:
     """What other keys found, oldest first.
 
     A statement counts where its key is none of those that signed the report, signed the second report too, and both
-    reports are in the ledger with the plan it names.
+    reports verify, are in the ledger under the names it gives them, and have the plan it names.
     """
     report, own = entry.of(ReportPredicate), {signer.key.id for signer in entry.signers}
     found = []
@@ -60,6 +61,11 @@ def reproductions(entry: Signed, ledger: Ledger) -> tuple[Reproduced, ...]:
         if claim.report.digest != entry.digest or again is None or not isinstance(again.predicate, ReportPredicate):
             continue
         if keys & own or not keys <= {signer.key.id for signer in again.signers}:
+            continue
+        names = [(claim.report, report), (claim.again, again.predicate)]
+        if any((name.run, name.order) != (each.run, each.order.name) for name, each in names):
+            continue
+        if refusals([entry, again], ledger):
             continue
         if not shape(ledger.measured(entry).plan) == shape(ledger.measured(again).plan) == claim.plan:
             continue

@@ -17,9 +17,10 @@ from runner.errors import InputError
 from runner.model.adoption import Observation
 from runner.model.boot import BootRecord
 from runner.model.configuration import pairs
-from runner.model.plan import PlannedBoot
+from runner.model.plan import MANIFEST, PlannedBoot
 from runner.model.sample import FieldPair
 from runner.model.seat import SeatManifest
+from runner.plan import manifest_digest
 from runner.seat_lock import occupied
 from runner.steps.build import build_libraries, engine_subjects, pack_subjects, standing_variants, subjects_of
 from runner.steps.seal import runner_key
@@ -102,7 +103,7 @@ def observe(workspace: Path, name: str, boot: BootRecord) -> Path:
     """
     manifest, key = load_manifest(name), runner_key()
     subjects = subjects_of(build_libraries(standing_variants(manifest), manifest)) | engine_subjects(manifest)
-    subjects |= pack_subjects(manifest)
+    subjects |= pack_subjects(manifest) | {MANIFEST: manifest_digest(manifest)}
     seen = Observation(
         created_at=now(),
         parents=ledger.load(workspace, load_trust(workspace)).heads(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from itertools import zip_longest
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from runner import archive
@@ -16,11 +16,11 @@ from runner.assurance import witnesses
 from runner.attest import dsse
 from runner.attest.statement import Signed, moment, open_signed
 from runner.attest.trust import Source, Trust
-from runner.boots import label_fault, label_of
 from runner.digest import sha256_bytes, sha256_json
 from runner.draw import Draw, commitment
 from runner.errors import InputError, TrustError
 from runner.files import read_plain
+from runner.gates.selftest import must_fail
 from runner.judge import judge, withdrawals
 from runner.ledger import LEDGER, REPORTS, SUFFIX, require_place
 from runner.material import check_material
@@ -33,11 +33,14 @@ from runner.model.report import EvidencePart, Measured, ReportPredicate
 from runner.model.statement import SignedIntent
 from runner.model.verdict import Figure, Status, overall
 from runner.replay import Replayed, read_evidence, replay
-from runner.report import EVIDENCE, REPORT, TEXT, isolation_of
+from runner.report import EVIDENCE, REPORT, TEXT
 from runner.report_text import render
 from runner.verify_order import check_order
 from runner.verify_samples import check_samples
+from runner.verify_seat import check_seat
 
+SET_ASIDE = "evidence/disturbed/"
+"""Folder of a run's evidence that was measured again."""
 _ARCHIVE_LIMIT = 16 << 20
 """Bytes of an evidence archive; what is committed is below 300 kB."""
 
@@ -56,6 +59,8 @@ class Verification(Record):
     signers: tuple[str, ...]
     trust: Source
     """``repository`` where everybody with this repository trusts the key, ``user`` where only this user does."""
+    trusted_by: tuple[str, ...] = ()
+    """File and line of each signer that was trusted."""
     created_at: str
     withdrawn: dict[str, str]
     """Gates and instruments whose version was found wrong since, with the reason: the report stands, what rests on it
@@ -70,6 +75,8 @@ class Verification(Record):
     """With ``deep``: samples of which the positions drawn from the seed were read again."""
     needs_full_evidence: tuple[str, ...] = ()
     """With ``deep``: samples whose evidence is in the run folder only."""
+    full_evidence: str = ""
+    """With ``deep``: the run folder whose files were read again in place of the archive's extracts."""
 
 
 def _same(what: str, expected: object, found: object, where: str, next_step: str = "") -> None:
@@ -143,21 +150,6 @@ def _check_challenge(report: ReportPredicate, workspace: Path | None, trust: Tru
         raise TrustError("the challenge is newer than the report", where=where, found=str(path))
 
 
-def _check_boots(report: ReportPredicate, measured: Measured, where: str) -> None:
-    """What the report says of its seat, its graders and its seat time is what plan and boots say."""
-    plan, boots = measured.plan, measured.boots
-    for boot in boots:
-        if fault := label_fault(boot):
-            raise TrustError("a boot's label is not that of what answered", where=f"{where}, {boot.id}", found=fault)
-    label = label_of(boots)
-    if (label, report.seat.label) != ("none", "simulated"):  # how reports without an answer were labelled at first
-        _same("the label is not that of the boots", label, report.seat.label, where)
-    _same("the isolation is not that of the boots", isolation_of(plan.boots, boots), report.seat.isolation, where)
-    _same("other graders than were sealed", plan.instruments, report.graders, where)
-    spent, paid = sum(boot.seconds for boot in boots), sum(cost.seconds for cost in report.costs)
-    _same("the costs are not the boots' seat time", spent, paid, where)
-
-
 def _in_words(figure: Figure) -> str:
     """A figure as a person writes it."""
     return " ".join(part for part in (figure.name, figure.value, figure.unit, figure.limit) if part)
@@ -185,8 +177,37 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
     _same("the overall verdict does not follow", overall(gate.verdict for gate in report.gates), report.verdict, where)
     stood = witnesses(((gate.name, gate.verdict) for gate in report.gates), measured.boots)
     _same("the outside witnesses do not follow", stood, report.assurance, where)
-    tested = {(test.gate, test.version) for test in report.self_test if test.status is not Status.PASS}
-    _same("a gate was not shown to fail where it must", set(), set(planned) - tested, where)
+    _check_self_test(report, planned, where)
+
+
+def _check_self_test(report: ReportPredicate, planned: list[tuple[str, int]], where: str) -> None:
+    """Each gate once, on a must-fail case of its own that this checkout has too, and it did not pass it."""
+    for test in report.self_test:
+        place = f"{where}, self_test of {test.gate}@{test.version}"
+        _same("a gate was not shown to fail where it must", True, test.status is not Status.PASS, place)
+        if test.case not in must_fail(test.gate):
+            known = ", ".join(sorted(must_fail(test.gate))) or "none of a gate of this name"
+            raise TrustError(
+                "a gate was shown a case that it does not have", where=place, expected=known, found=test.case
+            )
+    tested = sorted((test.gate, test.version) for test in report.self_test)
+    _same("a gate was not shown to fail where it must", sorted(planned), tested, f"{where}, self_test")
+
+
+def _check_statement(signed: Signed, report: ReportPredicate, intent: Signed) -> None:
+    """What the report says of itself as an entry of the ledger, and of how often blocks were measured again."""
+    where = signed.where
+    _same("the report does not follow its intent alone", (intent.digest,), report.parents, f"{where}, parents")
+    own, announced = (sorted(signer.key.id for signer in each.signers) for each in (signed, intent))
+    _same(
+        "the report is signed by another key than its intent",
+        ", ".join(announced),
+        ", ".join(own),
+        where,
+        "whoever announced a run signs its report; `runner reproduce` is how somebody else vouches for it",
+    )
+    aside = sum(name.startswith(SET_ASIDE) for name in report.evidence.files)
+    _same("blocks measured again are not those set aside", aside, report.repeats, f"{where}, repeats")
 
 
 def _archive(report: ReportPredicate, folder: Path) -> bytes:
@@ -234,47 +255,69 @@ def read_report(path: Path, trust: Trust) -> tuple[Signed, ReportPredicate, Path
 
 
 def _check_place(report: ReportPredicate, where: str) -> None:
-    """Under a workspace's ``reports`` the folders name the order and the run; anywhere else a report may lie."""
+    """Under a workspace's ``reports`` the folders name the order and the run, and nothing is a link.
+
+    Anywhere else a report may lie.
+    """
     file = Path(os.path.abspath(where))  # noqa: PTH100  # a link is judged by where it stands, not by what it shows
     for root in file.parents:
         if (root / "canon").is_dir() and file.is_relative_to(root / REPORTS):
             require_place(report, file.relative_to(root).as_posix())
+            for place in (file, file.parent, file.parent.parent):
+                if place.is_symlink():
+                    raise TrustError(
+                        "a symbolic link among signed files", where=str(place), expected="a file or folder of its own"
+                    )
 
 
-def _full(index: EvidencePart, kept: dict[str, bytes], run: Path | None) -> dict[str, bytes]:
-    """The kept files, and of the others the full evidence where the run's own folder has it."""
-    if run is None:
-        return kept
-    paths = {name: run / name for name in index.not_kept if (run / name).is_file()}
-    more = {name: path.read_bytes() for name, path in paths.items()}
-    return kept | {name: data for name, data in more.items() if sha256_bytes(data) == index.files[name]}
+def _full(index: EvidencePart, folder: Path | None) -> dict[str, bytes]:
+    """The full evidence where the run's own folder has it.
+
+    Raises TrustError for a file that is another than the report was made from.
+    """
+    found: dict[str, bytes] = {}
+    for name, digest in index.files.items():
+        path = folder / name if folder is not None and PurePosixPath(name).is_relative_to("evidence") else None
+        if path is None or ".." in path.parts or not path.is_file():
+            continue
+        found[name] = path.read_bytes()
+        _same(
+            "the run's own evidence is not what the report is made from", digest, sha256_bytes(found[name]), str(path)
+        )
+    return found
 
 
 def verify(
-    path: Path, trust: Trust, workspace: Path | None = None, *, deep: bool = False, run: Path | None = None
+    path: Path, trust: Trust, workspace: Path | None = None, *, deep: bool = False, runs: Path | None = None
 ) -> Verification:
     """Check the report at ``path``. Raises TrustError for whatever does not follow, whatever its verdict says.
 
-    With ``deep``, evidence that its archive could not hold is read from the ``run`` folder, where that is here.
+    With ``deep``, the full evidence is read from the run's own folder below ``runs``, where that is here, and whatever
+    is not there from the archive beside the report.
     """
     signed, report, folder = read_report(path, trust)
     where = signed.where
     data = _archive(report, folder)
     measured, raw = unpack(report.record, where)
-    intent = _intent(report, folder, workspace, trust).of(SignedIntent)
+    announced = _intent(report, folder, workspace, trust)
+    intent = announced.of(SignedIntent)
     _check_sealed(report, intent, measured.plan, raw["plan"], where)
+    _check_statement(signed, report, announced)
     _check_place(report, where)
     _check_subjects(signed, report, intent, measured.plan)
     _check_challenge(report, workspace, trust, where)
     check_samples(report, measured, where)
-    _check_boots(report, measured, where)
+    check_seat(report, measured, where)
     check_order(report.order.text, measured.plan, where)
     _check_verdicts(report, measured, where)
     kept = _kept(report, data, folder)
-    again = Replayed()
+    again, told = Replayed(), ""
     if deep:
-        evidence = _full(report.evidence, kept, run)
-        again = replay(measured, report.evidence, evidence, where)
+        own = runs / report.run if runs is not None else None
+        full = _full(report.evidence, own)
+        evidence = kept | full
+        again = replay(measured, report.evidence, evidence, where, full=full.keys())
+        told = str(own) if full else ""
         draw = Draw(bytes.fromhex(report.plan.seed), report.plan.digest)
         for name, one in evidence.items():
             place = f"{folder / EVIDENCE}, {name}"
@@ -290,6 +333,7 @@ def verify(
         gates={gate.name: gate.verdict for gate in report.gates},
         signers=tuple(signer.principal for signer in signed.signers),
         trust="repository" if all(signer.source == "repository" for signer in signed.signers) else "user",
+        trusted_by=tuple(signer.where for signer in signed.signers),
         created_at=report.created_at,
         withdrawn=withdrawals(report),
         text=_text(report, measured, folder),
@@ -298,6 +342,7 @@ def verify(
         replayed=tuple(again.whole),
         replayed_drawn=tuple(again.drawn),
         needs_full_evidence=tuple(again.missing),
+        full_evidence=told,
     )
 
 

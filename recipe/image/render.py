@@ -19,6 +19,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from recipe.disk import command
 from recipe.patch_set import PatchSet, load_set
 from runner.digest import sha256_bytes
 from runner.errors import CarveError, InputError
@@ -175,4 +176,4 @@ def _given(order: Path, requirements: Path) -> tuple[OrderFile, SeatManifest, st
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(main))

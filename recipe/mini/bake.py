@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ from numpy.typing import NDArray
 
 from recipe import bake_layers, pack_write, whole_folder
 from recipe.bake_layers import Coding, Hessians, Layer, Module
+from recipe.closure import weight_files
+from recipe.disk import command
 from recipe.headers import Entry, read_header
 from recipe.mini.glm import coded_modules, layer_of
 from runner.digest import sha256_bytes, sha256_json, sha256_tree
@@ -60,10 +63,12 @@ def bake(
         missing = f"none of {absent[:3]}"
         raise InputError("checkpoint lacks weights", where=str(checkpoint), expected="every module", found=missing)
     identity = _identity(checkpoint, settings, hessians)
-    building = bake_layers.begin(whole_folder.partial(folder), identity, restart=True)
-    layers = _layers(building, entries, coded)
-    bake_layers.bake_layers(layers, Coding(settings.codebook, settings.seed, threads=threads), hessians or {}, print)
-    return _complete(checkpoint, building, folder, identity, layers)
+    with whole_folder.building(folder) as building:
+        bake_layers.begin(building, identity, restart=True)
+        layers = _layers(building, entries, coded)
+        coding = Coding(settings.codebook, settings.seed, threads=threads)
+        bake_layers.bake_layers(layers, coding, hessians or {}, print)
+        return _complete(checkpoint, building, folder, identity, layers)
 
 
 def _layers(folder: Path, entries: dict[str, Entry], coded: dict[str, int]) -> list[Layer]:
@@ -122,9 +127,9 @@ def _plain(entry: Entry) -> NDArray[Any]:
 def _complete(
     checkpoint: Path, building: Path, folder: Path, identity: dict[str, Any], layers: list[Layer]
 ) -> dict[str, Any]:
-    held = {file.name: read_header(file).entries for file in sorted(building.glob("*.safetensors"))}
-    pack_write.write_index(building, {file: {e.name: e.nbytes for e in held[file]} for file in held})
-    shapes = [(entry.name, entry.shape) for entries in held.values() for entry in entries]
+    headers = [read_header(file) for file in weight_files(building)]
+    pack_write.write_index(building, headers)
+    shapes = [(entry.name, entry.shape) for header in headers for entry in header.entries]
     quantised = pack_write.quantization_config(shapes)
     config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
     pack_write.write_json(building / "config.json", config | {"dtype": "float16", "quantization_config": quantised})
@@ -169,4 +174,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import random
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
+from recipe.disk import command
 from recipe.mini.export import restore
 from recipe.mini.glm import PROJECTIONS
 from recipe.mini.model import Dense, Experts, MiniModel
@@ -166,4 +168,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

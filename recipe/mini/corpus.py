@@ -9,12 +9,14 @@ import argparse
 import gzip
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from recipe.disk import command
 from recipe.mini.clean import excerpt, html_to_text, is_language, normalise, pick, unpadded, without_seen
 from recipe.mini.sources import SOURCES, Source
 
@@ -142,4 +144,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,19 @@ from carve_kernels.exl3 import linear, pack_format
 from numpy.typing import NDArray
 
 from recipe import pack_write, whole_folder
+from recipe.disk import command
 from recipe.pack import Pack, read_pack
 
 
 def dequantise(pack: Path, folder: Path) -> Path:
     """Write the checkpoint into ``folder`` (StateError where it exists, PackError for a broken pack) and return it."""
     source = read_pack(pack)
-    partial = whole_folder.fresh(whole_folder.partial(folder))
-    pack_write.write_shard(partial / "model.safetensors", weights(source))
-    config = json.loads((pack / "config.json").read_text(encoding="utf-8"))
-    config.pop("quantization_config", None)
-    pack_write.write_json(partial / "config.json", config | {"dtype": "float32"})
-    pack_write.copy_small_files(pack, partial)
-    whole_folder.publish(partial, folder)
+    with whole_folder.anew(folder) as partial:
+        pack_write.write_shard(partial / "model.safetensors", weights(source))
+        config = json.loads((pack / "config.json").read_text(encoding="utf-8"))
+        config.pop("quantization_config", None)
+        pack_write.write_json(partial / "config.json", config | {"dtype": "float32"})
+        pack_write.copy_small_files(pack, partial)
     return folder
 
 
@@ -61,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,6 @@ from carve_kernels.exl3.linear import Linear
 from numpy.typing import NDArray
 
 from recipe import pack_write, shard_write, whole_folder
-from recipe.configured import CONFIG
 from recipe.headers import Header, read_header
 from recipe.mini.dequantise import coded
 from recipe.pack import Pack, read_pack
@@ -116,16 +114,15 @@ def float8_values() -> NDArray[np.float64]:
 
 def _write(pack: Pack, folder: Path, replaced: dict[str, dict[str, Stored]]) -> None:
     """A copy of ``pack`` with some modules' tensors exchanged, file by file."""
-    partial = whole_folder.fresh(whole_folder.partial(folder))
-    spool = partial / ".spool"
-    for header in pack.headers:
-        _write_shard(header, partial / header.file.name, spool, replaced)
-    spool.unlink(missing_ok=True)
-    pack_write.copy_small_files(pack.folder, partial)
-    headers = [read_header(partial / header.file.name) for header in pack.headers]
-    pack_write.write_index(partial, {one.file.name: {e.name: e.nbytes for e in one.entries} for one in headers})
-    _write_configuration(pack, partial, headers)
-    whole_folder.publish(partial, folder)
+    with whole_folder.anew(folder) as partial:
+        spool = partial / ".spool"
+        for header in pack.headers:
+            _write_shard(header, partial / header.file.name, spool, replaced)
+        spool.unlink(missing_ok=True)
+        pack_write.copy_small_files(pack.folder, partial)
+        headers = [read_header(partial / header.file.name) for header in pack.headers]
+        pack_write.write_index(partial, headers)
+        _write_configuration(pack, partial, headers)
 
 
 def _write_shard(header: Header, target: Path, spool: Path, replaced: dict[str, dict[str, Stored]]) -> None:
@@ -141,11 +138,9 @@ def _write_shard(header: Header, target: Path, spool: Path, replaced: dict[str, 
 
 
 def _write_configuration(pack: Pack, partial: Path, headers: list[Header]) -> None:
-    entries = [entry for header in headers for entry in header.entries]
-    config = json.loads((pack.folder / CONFIG).read_bytes())
-    shapes = ((entry.name, entry.shape) for entry in entries)
-    config["quantization_config"] = pack_write.quantization_config(shapes)
-    pack_write.write_json(partial / CONFIG, config)
+    entries = {entry.name: entry for header in headers for entry in header.entries}
+    for name, content in pack_write.configurations(pack.folder, entries).items():
+        pack_write.write_json(partial / name, content)
 
 
 TOOLS: dict[str, Callable[[Path, Path, Generated], None]] = {

@@ -8,12 +8,14 @@ import argparse
 import json
 import lzma
 import shutil
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from recipe.disk import command
 from recipe.mini.batches import NeedleForm, Tokens
 from recipe.mini.needles import LANGUAGES, needle
 
@@ -87,4 +89,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

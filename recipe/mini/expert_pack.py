@@ -19,6 +19,8 @@ from carve_kernels.exl3.linear import Linear
 from numpy.typing import NDArray
 
 from recipe import pack_write, whole_folder
+from recipe.closure import weight_files
+from recipe.headers import read_header
 from recipe.mini import byte_tokenizer
 from recipe.mini.glm import coded_modules, layer_of
 from recipe.mini.random_pack import CONFIGURATION
@@ -85,21 +87,16 @@ def generate(
         "vocab_size": VOCABULARY,
     }
     source, coded = Bits(seed), coded_modules(config, ((bits, bits),), DENSE_BITS)
-    partial = whole_folder.fresh(whole_folder.partial(folder))
-    sizes: dict[str, dict[str, int]] = {}
-    shapes: list[tuple[str, tuple[int, ...]]] = []
-    for number in range(layers + 1):
-        made = _layer(number, config, coded, source) if number < layers else _ends(config, source)
-        tensors = dict(made)
-        file = pack_write.shard_name(number + 1, layers + 1)
-        pack_write.write_shard(partial / file, tensors)
-        sizes[file] = {name: array.nbytes for name, array in tensors.items()}
-        shapes += [(name, array.shape) for name, array in tensors.items()]
-    pack_write.write_index(partial, sizes)
-    config["quantization_config"] = pack_write.quantization_config(shapes)
-    pack_write.write_json(partial / "config.json", config)
-    byte_tokenizer.write(partial, VOCABULARY, config["max_position_embeddings"])
-    whole_folder.publish(partial, folder)
+    with whole_folder.anew(folder) as partial:
+        for number in range(layers + 1):
+            made = _layer(number, config, coded, source) if number < layers else _ends(config, source)
+            pack_write.write_shard(partial / pack_write.shard_name(number + 1, layers + 1), dict(made))
+        headers = [read_header(file) for file in weight_files(partial)]
+        pack_write.write_index(partial, headers)
+        shapes = [(entry.name, entry.shape) for header in headers for entry in header.entries]
+        config["quantization_config"] = pack_write.quantization_config(shapes)
+        pack_write.write_json(partial / "config.json", config)
+        byte_tokenizer.write(partial, VOCABULARY, config["max_position_embeddings"])
     return folder
 
 

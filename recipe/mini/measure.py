@@ -6,6 +6,7 @@ how often the draft layer agrees with the model.
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from recipe.disk import command
 from recipe.mini.encode import held_out_tokens, needle_forms
 from recipe.mini.evaluate import draft_agreement, needle_rows, needles_found, perplexity
 from recipe.mini.export import restore
@@ -52,4 +54,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

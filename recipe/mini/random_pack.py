@@ -6,6 +6,7 @@ For tests of loading, dispatch, sharding and speed. Its text is noise; quality g
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from carve_kernels.exl3.linear import Linear
 from numpy.typing import NDArray
 
 from recipe import pack_write, whole_folder
+from recipe.closure import weight_files
+from recipe.disk import command
+from recipe.headers import read_header
 from recipe.mini import byte_tokenizer
 from recipe.mini.glm import ExpertBits, coded_modules, layer_of
 
@@ -86,20 +90,14 @@ def generate(
     for name, array in _tensors(config, coded_modules(config, expert_bits, mlp_bits), rng, book):
         by_layer.setdefault(layer_of(name), {})[name] = array
 
-    partial = whole_folder.fresh(whole_folder.partial(folder))
-    shards = {
-        pack_write.shard_name(number, len(by_layer)): tensors
-        for number, tensors in enumerate(by_layer.values(), start=1)
-    }
-    for file, tensors in shards.items():
-        pack_write.write_shard(partial / file, tensors)
-    sizes = {file: {name: array.nbytes for name, array in tensors.items()} for file, tensors in shards.items()}
-    pack_write.write_index(partial, sizes)
-    shapes = ((name, array.shape) for tensors in shards.values() for name, array in tensors.items())
-    config["quantization_config"] = pack_write.quantization_config(shapes)
-    pack_write.write_json(partial / "config.json", config)
-    byte_tokenizer.write(partial, vocabulary, config["max_position_embeddings"])
-    whole_folder.publish(partial, folder)
+    with whole_folder.anew(folder) as partial:
+        for number, tensors in enumerate(by_layer.values(), start=1):
+            pack_write.write_shard(partial / pack_write.shard_name(number, len(by_layer)), tensors)
+        pack_write.write_index(partial, [read_header(file) for file in weight_files(partial)])
+        shapes = ((name, array.shape) for tensors in by_layer.values() for name, array in tensors.items())
+        config["quantization_config"] = pack_write.quantization_config(shapes)
+        pack_write.write_json(partial / "config.json", config)
+        byte_tokenizer.write(partial, vocabulary, config["max_position_embeddings"])
     return folder
 
 
@@ -163,4 +161,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

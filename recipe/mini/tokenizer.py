@@ -6,11 +6,13 @@ same order give the same file.
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from recipe.disk import command
 from recipe.mini.needles import LANGUAGES, needle
 from recipe.mini.tokenizer_config import END, write_config
 
@@ -66,4 +68,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

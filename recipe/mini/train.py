@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recipe.disk import command
 from recipe.mini.batches import Batches
 from recipe.mini.evaluate import bigram_perplexity, draft_agreement, needles_found, perplexity
 from recipe.mini.export import export
@@ -243,4 +244,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command(main))

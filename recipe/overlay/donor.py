@@ -11,6 +11,7 @@ from typing import Protocol
 from recipe.headers import Entry
 from recipe.mini.donors import TOOLS
 from recipe.pack import Pack, read_pack
+from recipe.payload import identity
 from recipe.product import Job
 from recipe.remote import Repository, token
 from runner.digest import sha256_json
@@ -28,6 +29,10 @@ class Donor(Protocol):
 
     def identity(self) -> dict[str, object]:
         """What names the donor's bytes: digests, revision, entity tags."""
+        ...
+
+    def marks(self) -> dict[str, str]:
+        """What moves when somebody writes to the donor between two attempts."""
         ...
 
     def fetch(self, entries: Iterable[Entry]) -> None:
@@ -52,6 +57,9 @@ class LocalDonor:
     def identity(self) -> dict[str, object]:
         return {"header_digest": self.pack.header_digest()}
 
+    def marks(self) -> dict[str, str]:
+        return {header.file.name: identity(header.file) for header in self.pack.headers}
+
     def fetch(self, entries: Iterable[Entry]) -> None:
         """They are here."""
 
@@ -75,6 +83,9 @@ class RemoteDonor:
             "header_digest": self.header_digest,
             "entity_tags": repository.tags(),
         }
+
+    def marks(self) -> dict[str, str]:
+        return {}  # every range is kept under its digest
 
     def fetch(self, entries: Iterable[Entry]) -> None:
         self.repository.fetch(entries)

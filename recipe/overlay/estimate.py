@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from recipe.disk import telling
 from recipe.headers import Entry
 from recipe.overlay.donor import tool_of
 from recipe.overlay.splice import dropped_of, resolve
@@ -21,6 +22,7 @@ _MARKER = 4
 _UNKNOWN = "known once its headers are read"
 
 
+@telling("the inputs of the overlay cannot be read")
 def estimate(job: Job) -> Estimate:
     """See :class:`recipe.product.Recipe`."""
     recipe = overlay_of(job)

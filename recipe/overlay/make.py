@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from recipe import pack_write, whole_folder
 from recipe.closure import INDEX, json_object
+from recipe.disk import telling
 from recipe.headers import Entry, read_header
 from recipe.overlay import shards
 from recipe.overlay.configuration import configurations
 from recipe.overlay.donor import Donor, open_donor, open_pack
 from recipe.overlay.shards import Shard
 from recipe.overlay.splice import Plan, resolve
-from recipe.overlay.target import entries_of, overlay_of, parts_of, tensors_of
+from recipe.overlay.target import overlay_of, tensors_of
 from recipe.pack import Pack, read_pack
 from recipe.payload import file_digests, identity
 from recipe.product import Job, Product
@@ -31,31 +33,27 @@ _WRITERS = 4
 """Files written at once, more than a small machine has cores: while the disk settles one, others are hashed."""
 
 
+@telling("the overlay cannot be written")
 def make(job: Job) -> Product:
     """Make the product, or find it made. See :class:`recipe.product.Recipe`."""
     source, donor, plan = resolved(job)
-    try:
-        if _made(job):
-            whole_folder.tidy(job.product)
-        else:
-            with whole_folder.building(job.product) as partial:
-                _build(job, source, donor, plan, partial)
-        return _product(job, plan)
-    except OSError as error:
-        raise StateError(
-            "the overlay cannot be written",
-            where=str(error.filename or job.product),
-            expected="a folder that can be written to, on a disk with room",
-            found=error.strerror or str(error),
-            next_step="mend that and run again: finished files are kept",
-        ) from error
+    if _made(job, source, donor):
+        whole_folder.tidy(job.product)
+    else:
+        with whole_folder.building(job.product) as partial:
+            _build(job, source, donor, plan, partial)
+    return _product(job, plan)
 
 
-def _made(job: Job) -> bool:
-    """Whether the product is there already, by its own provenance."""
+def _made(job: Job, source: Pack, donor: Donor) -> bool:
+    """Whether the product is there already, by its own provenance: of this recipe, this source and this donor."""
     file = job.product / PROVENANCE
-    recipe = overlay_of(job).model_dump(mode="json", exclude_none=True)
-    return file.is_file() and (json_object(file.read_bytes()) or {}).get("recipe") == recipe
+    told = (json_object(file.read_bytes()) or {}) if file.is_file() else {}
+    before = told.get("source")
+    headers = before.get("header_digest") if isinstance(before, dict) else None
+    now = [overlay_of(job).model_dump(mode="json", exclude_none=True), source.header_digest(), donor.identity()]
+    same: bool = [told.get("recipe"), headers, told.get("donor")] == json.loads(json.dumps(now))
+    return same
 
 
 def resolved(job: Job) -> tuple[Pack, Donor, Plan]:
@@ -75,16 +73,13 @@ def _build(job: Job, source: Pack, donor: Donor, plan: Plan, partial: Path) -> N
     with ThreadPoolExecutor(_WRITERS) as pool:
         made = pool.map(lambda header: shards.bring(job, partial, header, plan, donor), source.headers)
         files = {header.file.name: shard for header, shard in zip(source.headers, made, strict=True)}
-    for file in source.small_files():
-        if file.name not in {INDEX, PROVENANCE}:
-            _copy_small(file, partial / file.relative_to(source.folder))
+    pack_write.copy_small_files(source.folder, partial)
     for name, content in configurations(recipe, plan, tensors_of(plan)).items():
         pack_write.write_json(partial / name, content)
-    if (source.folder / INDEX).is_file() or len(source.headers) > 1:
-        headers = [read_header(partial / header.file.name) for header in source.headers]
-        sizes = {one.file.name: {entry.name: entry.nbytes for entry in one.entries} for one in headers}
-        pack_write.write_index(partial, sizes)
-    pack_write.write_json(partial / PROVENANCE, provenance(job, source, donor, plan, files))
+    if indexed(source):
+        pack_write.write_index(partial, [read_header(partial / header.file.name) for header in source.headers])
+    where = {entry.name: entry for name in plan.rewritten for entry in read_header(partial / name).entries}
+    pack_write.write_json(partial / PROVENANCE, provenance(job, source, donor, plan, files=files, where=where))
     job.note("read the source again")
     _unchanged(source, {name: shard.source for name, shard in files.items()}, small)
     whole_folder.publish(partial, job.product)
@@ -92,7 +87,8 @@ def _build(job: Job, source: Pack, donor: Donor, plan: Plan, partial: Path) -> N
 
 def _begin(job: Job, partial: Path, source: Pack, donor: Donor) -> None:
     """Start the unfinished folder, or go on with it where it is the same work. Raises StateError where it is not."""
-    inputs = {header.file.name: identity(header.file.resolve()) for header in source.headers}
+    shared = overlay_of(job).unchanged == "link"
+    inputs = {header.file.name: identity(header.file.resolve(), shared=shared) for header in source.headers}
     begun = {
         "recipe": overlay_of(job).model_dump(mode="json"),
         "source": {
@@ -100,7 +96,7 @@ def _begin(job: Job, partial: Path, source: Pack, donor: Donor) -> None:
             "files": inputs,
             "small files": source.small_files_digest(),
         },
-        "donor": donor.identity(),
+        "donor": [donor.identity(), donor.marks()],
         "code": sha256_tree(Path(__file__).parent.parent, Path(__file__).parent.parent.glob("*.py"))
         + sha256_tree(Path(__file__).parent, Path(__file__).parent.glob("*.py")),
     }
@@ -109,7 +105,7 @@ def _begin(job: Job, partial: Path, source: Pack, donor: Donor) -> None:
         whole_folder.fresh(partial)
         write_whole(path, canonical_json(begun))
         return
-    before = json.loads(path.read_bytes())
+    before = json_object(path.read_bytes()) or {}
     changed = [name for name in begun if before.get(name) != json.loads(canonical_json(begun[name]))]
     if changed:
         raise StateError(
@@ -141,9 +137,9 @@ def _room(job: Job, partial: Path, source: Pack, plan: Plan) -> None:
         )
 
 
-def _copy_small(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+def indexed(source: Pack) -> bool:
+    """Whether the product has an index: as its source, which may be one file without."""
+    return (source.folder / INDEX).is_file() or len(source.headers) > 1
 
 
 def _unchanged(source: Pack, read: dict[str, str], small: str) -> None:
@@ -162,14 +158,14 @@ def _unchanged(source: Pack, read: dict[str, str], small: str) -> None:
         )
 
 
-def provenance(job: Job, source: Pack, donor: Donor, plan: Plan, files: dict[str, Shard]) -> dict[str, Any]:
-    """Where every part of the product comes from; no times and no places of this disk, so the same work is the same."""
+def provenance(
+    job: Job, source: Pack, donor: Donor, plan: Plan, *, files: dict[str, Shard], where: Mapping[str, Entry]
+) -> dict[str, Any]:
+    """Where every part of the product comes from; no times and no places of this disk, so the same work is the same.
+
+    ``where`` are the product's tensors in rewritten files. All of it can be told again from the files (``verify``).
+    """
     recipe = overlay_of(job)
-    where: dict[str, Entry] = {}
-    for header in source.headers:
-        if header.file.name in plan.rewritten:
-            parts = parts_of(plan, header, donor)
-            where |= {entry.name: entry for entry in entries_of(parts, header.metadata, header.file)}
     return {
         "recipe": recipe.model_dump(mode="json", exclude_none=True),
         "source": {

@@ -7,15 +7,16 @@ import fcntl
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from recipe import shard_write
+from recipe.closure import json_object
 from recipe.headers import Header
 from recipe.overlay.donor import Donor
 from recipe.overlay.splice import Plan
 from recipe.overlay.target import coming_to, overlay_of, parts_of
-from recipe.payload import sha256_of
+from recipe.payload import identity, sha256_of
 from recipe.product import Job
 from runner.errors import StateError
 from runner.files import write_whole
@@ -43,8 +44,8 @@ def bring(job: Job, partial: Path, header: Header, plan: Plan, donor: Donor) -> 
     """One file of the product, unless an earlier attempt finished it."""
     name = header.file.name
     target, note = partial / name, partial.parent / f"{_DONE}{name}.json"
-    if note.is_file() and target.is_file():
-        return Shard(**json.loads(note.read_bytes()))
+    if (finished := _finished(note, target)) is not None:
+        return finished
     target.unlink(missing_ok=True)
     source = header.file.resolve()
     if name in plan.rewritten:
@@ -55,9 +56,17 @@ def bring(job: Job, partial: Path, header: Header, plan: Plan, donor: Donor) -> 
         how = overlay_of(job).unchanged
         digest = _BRING[how](job, source, target)
         made = Shard(how, digest, digest)
-    write_whole(note, json.dumps(asdict(made)).encode())
+    write_whole(note, json.dumps(asdict(made) | {"as": identity(target)}).encode())
     job.note(f"{name} {made.how}")
     return made
+
+
+def _finished(note: Path, target: Path) -> Shard | None:
+    """What an earlier attempt noted of a file that lies there as it was left."""
+    told = json_object(note.read_bytes()) if note.is_file() else None
+    if told is None or not target.is_file() or told.pop("as", None) != identity(target):
+        return None
+    return Shard(**told) if told.keys() == {one.name for one in fields(Shard)} else None
 
 
 def _copied(_job: Job, source: Path, target: Path) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from recipe.headers import Entry, Header
 from recipe.overlay.donor import Donor
 from recipe.overlay.splice import Plan, Splice
 from recipe.product import Job
-from recipe.shard_write import Part, header_bytes, in_order
+from recipe.shard_write import Part, in_order
 from runner.errors import InputError
 from runner.model.order import Overlay
 
@@ -41,16 +39,6 @@ def parts_of(plan: Plan, header: Header, donor: Donor) -> list[Part]:
         file, start = donor.place(splice.donor)
         new.append(Part(splice.name, splice.donor.dtype, splice.shape, file, start, splice.donor.nbytes))
     return in_order([*kept, *new])
-
-
-def entries_of(parts: list[Part], metadata: Mapping[str, str], file: Path) -> list[Entry]:
-    """The entries of a file that is written from these parts."""
-    at = len(header_bytes(parts, dict(metadata)))
-    entries = []
-    for part in parts:
-        entries.append(Entry(part.name, part.dtype, part.shape, file, at, at + part.nbytes))
-        at += part.nbytes
-    return entries
 
 
 def tensors_of(plan: Plan) -> dict[str, Entry]:

@@ -8,6 +8,8 @@ can change without notice.
 from __future__ import annotations
 
 import base64
+import binascii
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -20,6 +22,11 @@ from runner.attest.keys import PublicKey
 from runner.digest import canonical_json, sha256_bytes
 from runner.errors import TrustError
 from runner.model.base import Record
+
+
+class UnknownKeyError(TrustError):
+    """Signed by a key that nobody here trusts."""
+
 
 FILE_LIMIT = 1 << 20
 """Bytes of a signed file: several times what the largest payload needs."""
@@ -35,6 +42,13 @@ class _Wire(Record):
     payload: str
     payloadType: Literal["application/vnd.in-toto+json"]
     signatures: tuple[_WireSignature, ...]
+
+
+_ONE_SIGNATURE = re.compile(
+    rb'\{"payload":"(?P<payload>[A-Za-z0-9+/]*={0,2})","payloadType":"application/vnd\.in-toto\+json",'
+    rb'"signatures":\[\{"keyid":"(?P<keyid>[A-Za-z0-9+/:]*)","sig":"(?P<sig>[A-Za-z0-9+/]*={0,2})"\}\]\}\n'
+)
+"""The one serialisation of an envelope with one signature, but for the padding bits of base64."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +113,24 @@ def _decode(text: str, where: str) -> bytes:
         raise TrustError("not base64", where=where, found=str(error)) from error
 
 
+def _usual(data: bytes) -> Envelope | None:
+    """An envelope with one signature in its one serialisation, which need not be written again to see that it is."""
+    found = _ONE_SIGNATURE.fullmatch(data)
+    if found is None:
+        return None
+    try:
+        payload, signature = binascii.a2b_base64(found["payload"]), binascii.a2b_base64(found["sig"])
+    except binascii.Error:
+        return None
+    if (base64.b64encode(payload), base64.b64encode(signature)) != (found["payload"], found["sig"]):
+        return None  # other padding bits: another spelling of the same bytes
+    return Envelope(payload, (Signature(found["keyid"].decode(), signature),), sha256_bytes(data))
+
+
 def parse(data: bytes, where: str = "envelope") -> Envelope:
     """Take an envelope apart. Raises TrustError unless it is spelt exactly as :func:`sign` would spell it."""
+    if (usual := _usual(data)) is not None:
+        return usual
     text = data.removesuffix(b"\n")
     try:
         wire = _Wire.model_validate_json(text, strict=True)
@@ -137,7 +167,7 @@ def verify(envelope: Envelope, find: Callable[[str], PublicKey | None], where: s
     for signature in envelope.signatures:
         key = find(signature.key_id)
         if key is None:
-            raise TrustError(
+            raise UnknownKeyError(
                 "signed by a key that nobody here trusts",
                 where=where,
                 expected="a key of canon/allowed_signers or of your own trust file",
@@ -156,6 +186,7 @@ __all__ = [
     "Envelope",
     "Signature",
     "SigningKey",
+    "UnknownKeyError",
     "parse",
     "pre_authentication",
     "sign",

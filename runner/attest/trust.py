@@ -52,6 +52,8 @@ class Signer:
     source: Source
     valid_after: datetime | None = None
     valid_before: datetime | None = None
+    where: str = ""
+    """File and line that trust the key."""
 
     @property
     def principal(self) -> str:
@@ -125,7 +127,7 @@ def _line(text: str, source: Source, where: str) -> Iterable[Signer]:
                 expected=" or ".join(f"{role}:NAME" for role in ROLES),
                 found=principal,
             )
-        yield Signer(role, match["name"], key, source, times.get("valid-after"), times.get("valid-before"))
+        yield Signer(role, match["name"], key, source, times.get("valid-after"), times.get("valid-before"), where)
 
 
 def read_signers(text: str, source: Source, where: str) -> tuple[Signer, ...]:

@@ -9,6 +9,7 @@ import typer
 from runner.commands.output import AsJson, answer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from runner.attest.dsse import SigningKey
@@ -38,12 +39,12 @@ def _key(name: str) -> SigningKey:
     return load(path, lambda: str(typer.prompt("Passphrase", hide_input=True)).encode())
 
 
-def desk_of(key: str) -> Desk:
-    """The desk of whoever holds the key."""
+def desk_of(key: str, note: Callable[[str], None] = lambda text: None) -> Desk:
+    """The desk of whoever holds the key; ``note`` takes what was done on the way."""
     from runner.decide import Desk
     from runner.paths import workspace
 
-    return Desk.open(workspace(), _key(key))
+    return Desk.open(workspace(), _key(key), note=note)
 
 
 def _say(path: Path, as_json: bool) -> None:
@@ -62,7 +63,10 @@ def _adopt(
     """Take a report into the canon with your own signature."""
     from runner import decide
 
-    _say(decide.adopt(desk_of(key), run, reason, seat=seat, descriptive=descriptive), as_json)
+    notes: list[str] = []
+    path = decide.adopt(desk_of(key, notes.append), run, reason, seat=seat, descriptive=descriptive)
+    evidence = "; ".join(notes)
+    answer({"statement": str(path), "evidence": evidence}, f"{evidence}\nsigned: {path}", as_json=as_json)
 
 
 def _reject(run: RunName, key: Key, reason: Reason, as_json: AsJson = False) -> None:
@@ -83,8 +87,9 @@ def _waive(
 ) -> None:
     """Let one gate of one report stand open until a moment."""
     from runner import decide
+    from runner.clock import given
 
-    _say(decide.waive(desk_of(key), run, gate, reason, until), as_json)
+    _say(decide.waive(desk_of(key), run, gate, reason, given(until, "--until")), as_json)
 
 
 def _revoke(
@@ -132,6 +137,7 @@ def _trust(
     from runner.attest.keys import PublicKey, key_folder
     from runner.attest.statement import moment
     from runner.attest.trust import ROLES, repository_file, signer_line, trust_key, user_file
+    from runner.clock import given
     from runner.errors import InputError
     from runner.paths import workspace
 
@@ -142,7 +148,7 @@ def _trust(
     if not path.is_file():
         raise InputError("no public key to read", where=str(path), next_step="`runner keys init NAME` makes one")
     key = PublicKey.from_openssh(path.read_text(encoding="utf-8").strip(), str(path))
-    end = moment(until, "--until") if until else None
+    end = moment(given(until, "--until"), "--until") if until is not None else None
     target = repository_file(workspace()) if repository else user_file()
     added = trust_key(target, signer_line(known, principal or path.stem, key, valid_before=end))
     done = "trusted" if added else "was trusted already"

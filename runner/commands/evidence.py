@@ -13,22 +13,20 @@ if TYPE_CHECKING:
     from runner.verify import Verification
 
 
-def _workspace(start: Path | None = None) -> Path | None:
-    from runner.errors import InputError
-    from runner.paths import workspace
-
-    try:
-        return workspace(start)
-    except InputError:
-        return None
+Signers = Annotated[
+    Path | None,
+    typer.Option("--trust", "--allowed-signers", help="Trust this file of signers and no other."),
+]
 
 
 def _reports(
     rejected: Annotated[bool, typer.Option("--rejected", help="Only those that a person declined.")] = False,
-    pending: Annotated[bool, typer.Option("--pending", help="Only those nobody has decided about.")] = False,
+    pending: Annotated[
+        bool, typer.Option("--pending", help="Only those about which no decision stands, one taken back included.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List reports, what became of them, and abandoned intents."""
+    """List reports, what became of them, and abandoned intents. Each is verified; one that is refused says why."""
     from rich.table import Table
 
     from runner import ledger
@@ -40,7 +38,8 @@ def _reports(
 
     here = workspace()
     book = ledger.load(here, load_trust(here))
-    wanted = {name for name, chosen in (("rejected", rejected), ("pending", pending)) if chosen}
+    wanted = {"rejected"} if rejected else set()
+    wanted |= {"pending", "revoked"} if pending else set()
     listed = [each for each in list_reports(book) if not wanted or each.state in wanted]
     going = {one.run for one in runs() if one.at_work}
     at_work = {"verdict": "RUNNING", "state": "running"}
@@ -63,6 +62,7 @@ def _reports(
 
 def _review(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the path of a report.")],
+    signers: Signers = None,
     html: Annotated[Path | None, typer.Option(help="Write one self-contained page here.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -71,13 +71,14 @@ def _review(
 
     from runner import ledger
     from runner.adoption import waivers_for
-    from runner.attest.trust import load_trust
+    from runner.attest.dsse import UnknownKeyError
     from runner.errors import InputError
     from runner.files import write_whole
     from runner.ledger import Ledger
     from runner.measured import unpack
     from runner.paths import workspace
     from runner.review import page, terminal
+    from runner.roots import root_of
     from runner.verify import read_report, verify
 
     if html is not None and (html.is_dir() or not html.parent.is_dir()):
@@ -87,12 +88,14 @@ def _review(
     path = Path(run)
     if not path.exists():
         path = ledger.find_report(workspace(), run)
-    here = _workspace(path) or _workspace()
-    trust = load_trust(here)
-    verify(path, trust, here)
-    entry, report, _ = read_report(path, trust)
+    root = root_of(path, signers=signers)
+    try:
+        verify(path, root.trust, root.ledger)
+    except UnknownKeyError as error:
+        raise root.hint(error, path) from None
+    entry, report, _ = read_report(path, root.trust)
     measured, _ = unpack(report.record, entry.where)
-    book = ledger.load(here, trust) if here else Ledger()
+    book = ledger.load(root.ledger, root.trust) if root.ledger else Ledger()
     tries = book.tries.get(report.plan.intent, 1)
     waivers = waivers_for(book, entry.digest)
     if html is not None:
@@ -111,19 +114,30 @@ def _verify(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Reports, their folders, or a folder of many.")],
     deep: Annotated[bool, typer.Option("--deep", help="Read samples again from kept evidence.")] = False,
     require: Annotated[str | None, typer.Option(help="pass: exit 1 or 2 unless every gate passed.")] = None,
-    signers: Annotated[Path | None, typer.Option("--allowed-signers", help="Trust this file and no other.")] = None,
-    workspace: Annotated[Path | None, typer.Option(help="Workspace whose ledger has the intents.")] = None,
+    signers: Signers = None,
+    workspace: Annotated[
+        Path | None, typer.Option(help="Workspace that is trusted and whose ledger has the intents.")
+    ] = None,
+    runs: Annotated[
+        Path | None, typer.Option(help="Folder of run folders with full evidence, for --deep; your own by default.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that reports are authentic and follow from themselves. No network, no seat, no GPU."""
     from runner.errors import CarveError, InputError
     from runner.model.verdict import Status
+    from runner.paths import RUNS, state_home
     from runner.verify_many import verify_many
 
     if require not in (None, "pass"):
         raise InputError("no such requirement", expected="pass", found=str(require))
     code, answers = 0, []
-    for path, found in verify_many(paths, workspace, signers=signers, deep=deep):
+    if runs is not None and not runs.is_dir():
+        raise InputError(
+            "no folder of runs", where="--runs", expected="a folder that holds run folders", found=str(runs)
+        )
+    full = (runs or state_home() / RUNS) if deep else None
+    for path, found in verify_many(paths, workspace, signers=signers, deep=deep, runs=full):
         if isinstance(found, CarveError):
             code = max(code, found.exit_code)
             answers.append({"path": str(path), "error": str(found)})
@@ -142,21 +156,33 @@ def _verify(
     raise typer.Exit(code)
 
 
+_WHOSE = {"repository": " (for everybody with that repository)", "user": " (a file of yours, or named by you)"}
+
+
 def _sentence(found: Verification) -> str:
+    from runner.clock import now
+    from runner.decide import read_again
+
     lines = [
         f"authentic: {found.path}",
         f"  order {found.order}, run {found.run}, seat {found.seat} ({found.label})",
         f"  verdict {found.verdict}: " + ", ".join(f"{gate} {status}" for gate, status in found.gates.items()),
-        f"  signed by {', '.join(found.signers)}; trust comes from the {found.trust}",
+        *(
+            f"  signed by {who}, trusted by {file}{_WHOSE[found.trust]}"
+            for who, file in zip(found.signers, found.trusted_by, strict=True)
+        ),
+        *(
+            [f"  dated {found.created_at}, which is still to come on this machine's clock"]
+            if found.created_at > now()
+            else []
+        ),
         *(f"  withdrawn since: {gate}: {reason}" for gate, reason in found.withdrawn.items()),
         f"  evidence: {found.kept} files checked, {len(found.not_kept)} not kept",
     ]
     if found.text != "same":
         lines.append(f"  report.md is {found.text}: it was never signed; read `runner review` instead")
-    if found.replayed or found.needs_full_evidence:
-        lines.append(f"  read again from evidence: {len(found.replayed)} samples")
-    if found.replayed_drawn:
-        lines.append(f"  read again at the positions drawn from the seed: {', '.join(found.replayed_drawn)}")
+    if found.replayed or found.replayed_drawn or found.needs_full_evidence:
+        lines.append(f"  {read_again(found)}")
     if found.needs_full_evidence:
         lines.append(f"  need the full evidence: {', '.join(found.needs_full_evidence)}")
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -9,6 +10,16 @@ from pydantic import ValidationError
 from runner.errors import EvidenceError
 from runner.gates.base import Gate, GateInput
 from runner.model.run import SelfTest
+from runner.paths import source_root
+
+CASES = source_root() / "tests" / "gates"
+"""Of this checkout: whoever judges brings the cases along."""
+
+
+@cache
+def must_fail(gate: str) -> frozenset[str]:
+    """Names of the cases that the gate must not pass; none for a gate that is not known."""
+    return frozenset(path.parent.name for path in (CASES / gate).glob("*_fail/input.json"))
 
 
 def run(gate: Gate, folder: Path) -> SelfTest:

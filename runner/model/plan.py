@@ -24,6 +24,10 @@ BootRole = Literal[
 ]
 
 
+MANIFEST = "seat.manifest"
+"""Subject of a plan whose report carries its seat's manifest."""
+
+
 class Expectation(Record):
     """Which variant must run an operator at which rows inside a window, on every rank and layer that has it."""
 

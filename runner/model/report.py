@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from runner.model.attempt import History
 from runner.model.base import Digest, Instant, Record, Slug
@@ -36,6 +36,17 @@ class SeatPart(Record):
     """Digest of the seat manifest, as the plan sealed it."""
     label: Label
     isolation: Isolation
+    manifest: dict[str, JsonValue] | None = None
+    """The manifest itself, whose digest stands above: what may bear the label follows from it. Reports of before it
+    was in them lack it; a plan with the subject ``seat.manifest`` asks for it."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """A report without a manifest has the bytes that it had before there were any."""
+        written: dict[str, JsonValue] = dump(self)
+        if self.manifest is None:
+            written.pop("manifest", None)
+        return written
 
 
 class PlanPart(Record):

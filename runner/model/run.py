@@ -75,3 +75,5 @@ class RunRecord(Record):
     """The attempts that led to the candidate, where one was dispatched."""
     repeats: int = 0
     """Blocks repeated because the machine was disturbed."""
+    manifest: dict[str, JsonValue] | None = None
+    """The seat's manifest as it was sealed: the plan's ``seat_digest`` is its digest."""

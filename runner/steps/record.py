@@ -50,6 +50,7 @@ def _record(run: Run) -> RunRecord:
         costs=costs(sealed.plan, outcome.boots, _durations(run)),
         evidence=digests(run),
         repeats=outcome.repeats,
+        manifest=run.manifest.model_dump(mode="json"),
         challenge=ledger.load(run.workspace, load_trust(run.workspace)).challenge_of(sealed.plan.seat),
         craft=candidate.history if (candidate := taken(run.folder)) else None,
     )

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from runner.errors import EvidenceError
 from runner.gates import selftest
 from runner.gates.registry import gate
 from runner.model.verdict import Status
-from runner.paths import source_root
 from runner.steps.state import Run
-
-CASES = Path("tests/gates")
 
 
 def self_test(run: Run) -> Run:
     """Raises EvidenceError where a gate has no must-fail case or passes it: such a gate signs nothing."""
-    shown = tuple(
-        selftest.run(gate(planned.name, planned.version), source_root() / CASES) for planned in run.plan.gates
-    )
+    shown = tuple(selftest.run(gate(planned.name, planned.version), selftest.CASES) for planned in run.plan.gates)
     for one in shown:
         if one.status is Status.PASS:
             raise EvidenceError(
                 f"gate {one.gate}@{one.version} passes a case it must fail",
-                where=str(CASES / one.gate / one.case),
+                where=str(selftest.CASES / one.gate / one.case),
                 expected="anything but PASS",
                 found="PASS",
                 next_step="mend the gate; nothing it says counts until then",

@@ -42,14 +42,14 @@ def make_pack(folder: Path, nbytes: int, seed: int, *, layers: range) -> Path:
     block = np.random.default_rng(seed).bytes(64 << 20)
     spool = folder.with_suffix(".bytes")
     spool.write_bytes(block)
-    partial = whole_folder.fresh(whole_folder.partial(folder))
+    partial = whole_folder.fresh(folder.with_suffix(".unfinished"))
     per_file = nbytes // FILES
     experts = max(1, per_file // 2 // (3 * _MODULE))
     for layer in layers:
         parts = list(_layer(spool, len(block), layer, experts, per_file))
         shard_write.write(partial / _file(layer), shard_write.in_order(parts), {"format": "pt"})
     headers = [read_header(partial / _file(layer)) for layer in layers]
-    pack_write.write_index(partial, {one.file.name: {e.name: e.nbytes for e in one.entries} for one in headers})
+    pack_write.write_index(partial, headers)
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         pack_write.write_json(partial / name, {})
     whole_folder.publish(partial, folder)

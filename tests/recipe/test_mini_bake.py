@@ -9,7 +9,7 @@ import pytest
 from carve_kernels.exl3.codebook import Codebook
 from safetensors.numpy import load_file, save_file
 
-from recipe import bake_layers
+from recipe import bake_layers, whole_folder
 from recipe.mini import bake, dequantise, random_pack
 from recipe.mini.bake import Settings
 from recipe.pack import read_pack
@@ -78,7 +78,7 @@ def test_interrupted_bake_goes_on_and_gives_the_same_bytes(
     with pytest.raises(KeyboardInterrupt):
         bake.bake(checkpoint, tmp_path / "pack", SETTINGS)
     assert not (tmp_path / "pack").exists()
-    finished = {file.name: file.stat().st_mtime_ns for file in (tmp_path / ".pack.partial").glob("*.safetensors")}
+    finished = {file.name: file.stat().st_mtime_ns for file in (tmp_path / ".pack.partial/whole").glob("*.safetensors")}
     assert len(finished) == 2
     monkeypatch.undo()
     bake.bake(checkpoint, tmp_path / "pack", SETTINGS)
@@ -89,8 +89,9 @@ def test_interrupted_bake_goes_on_and_gives_the_same_bytes(
 
 
 def test_other_settings_do_not_resume(checkpoint: Path, tmp_path: Path) -> None:
-    partial = tmp_path / ".pack.partial"
-    partial.mkdir()
+    partial = tmp_path / ".pack.partial/whole"
+    partial.mkdir(parents=True)
+    (partial.parent / whole_folder.MARKER).touch()
     (partial / "model-00001-of-00004.safetensors").write_bytes(b"left over")
     bake.bake(checkpoint, tmp_path / "pack", Settings(expert_bits=((1, 1),), mlp_bits=1))
     assert set(read_pack(tmp_path / "pack").census()) == {1}

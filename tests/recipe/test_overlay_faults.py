@@ -46,26 +46,6 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
         lambda p, _: edit(p / INDEX, lambda i: i["weight_map"].pop(f"{SWAPPED}.0.up_proj.svh")),
         "index and headers",
     ),
-    "provenance of another tensor": (
-        lambda p, _: edit(p / PROVENANCE, lambda told: told["tensors"].pop()),
-        "the provenance speaks of other tensors",
-    ),
-    "provenance of another place": (
-        lambda p, _: edit(p / PROVENANCE, lambda told: told["tensors"][0].update(bytes=[0, 1])),
-        "is not where or what the provenance says",
-    ),
-    "provenance of another source": (
-        lambda p, _: edit(p / PROVENANCE, lambda told: told["source"].update(payload_digest="0" * 64)),
-        "the source is not what the provenance says",
-    ),
-    "provenance of another donor": (
-        lambda p, _: edit(p / PROVENANCE, lambda told: told["donor"].update(header_digest="0" * 64)),
-        "the donor is not what the provenance says",
-    ),
-    "provenance of another file": (
-        lambda p, _: edit(p / PROVENANCE, lambda told: told["files"][UNCHANGED].update(digest="0" * 64)),
-        f"{UNCHANGED} is not what the provenance says",
-    ),
     "no provenance": (lambda p, _: (p / PROVENANCE).unlink(), "provenance.json is missing"),
     "a link out": (lambda p, s: (p / "extra").symlink_to(s / "config.json"), "link leads out"),
     "a tensor too many": (lambda p, _: add_tensor(p), "stranger belongs to nothing"),

@@ -219,3 +219,30 @@ def test_neighbours_share_a_request_and_strangers_do_not() -> None:
     entries = [Entry(str(start), "U8", (4,), file, start, start + 4) for start in (8, 0, 4, 16)]
     entries.append(Entry("0", "U8", (4,), other, 20, 24))
     assert ranges(entries) == [Range("a", 0, 12), Range("a", 16, 20), Range("b", 20, 24)]
+
+
+@pytest.mark.parametrize("name", ["a/b/c", "../x/y", "owner/na me", "http://x/y", "-owner/name", "owner/na..me", ""])
+def test_a_name_that_no_hub_has_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no name of a repository"):
+        Repository(name, REVISION, tmp_path / "donor")
+    assert not (tmp_path / "donor").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff", b'{"files": [], "ranges": 3}', b"[" * 10**5])
+def test_damaged_notes_cost_a_second_request_and_no_more(content: bytes, hub: Hub, donor: Path, tmp_path: Path) -> None:
+    first = repository(hub, tmp_path)
+    first.fetch(experts(first))
+    for name in ("ranges.json", INDEX):
+        (tmp_path / name).write_bytes(content)
+    again = repository(hub, tmp_path)
+    wanted = experts(again)
+    again.fetch(wanted)
+    assert same_bytes(again, wanted, donor)
+
+
+@pytest.mark.parametrize("content", [b"[]", b"null", b'{"weight_map": 5}', b"\xff\xfe", b"[" * 10**5])
+def test_an_index_that_is_none_is_refused(content: bytes, donor: Path, tmp_path: Path) -> None:
+    lying = Path(shutil.copytree(donor, tmp_path / "lying"))
+    (lying / INDEX).write_bytes(content)
+    with serving(lying) as hub, pytest.raises(PackError, match="index has no weight map"):
+        repository(hub, tmp_path / "work").headers([LAYER])

@@ -1,8 +1,11 @@
-"""A finished product whose provenance is junk: verification says so, and the work does not take it for its own."""
+"""A finished product whose provenance is junk or a lie: verification says so, and nobody takes junk for his product."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,3 +48,61 @@ def test_junk_is_a_fault_and_nobodys_product(kind: str, content: bytes, overlaid
     finally:
         file.write_bytes(kept)
     assert recipe.verify(job, product).faults == ()
+
+
+def lies(told: Any) -> Iterator[tuple[str, Any]]:
+    """Every field of a provenance by its place, with a change made there: another value, a loss, an addition.
+
+    Of a list its first and last item, of what bears a tensor's or file's name the first.
+    """
+    if isinstance(told, dict):
+        yield "more", told | {"vendor": "says so"}
+        named = [name for name in told if "." in name]
+        for name in [name for name in told if name not in named[1:]]:
+            yield f"without {name}", {key: value for key, value in told.items() if key != name}
+            yield from ((f"{name}.{where}", told | {name: lie}) for where, lie in lies(told[name]))
+    elif isinstance(told, list) and told:
+        yield "shorter", told[:-1]
+        for at in {0, len(told) - 1}:
+            yield from ((f"{at}.{where}", [*told[:at], lie, *told[at + 1 :]]) for where, lie in lies(told[at]))
+    else:
+        yield "another", (not told) if isinstance(told, bool) else "a lie" if isinstance(told, str) else 7
+
+
+@pytest.mark.parametrize("kind", ["overlay", "bake"])
+def test_every_field_is_compared(kind: str, overlaid: Job, baked: Job) -> None:
+    recipe, job = (overlay, overlaid) if kind == "overlay" else (bake, baked)
+    product = recipe.make(job)
+    file: Path = job.product / PROVENANCE
+    kept = file.read_bytes()
+    believed, tried = [], 0
+    try:
+        for where, lie in lies(json.loads(kept)):
+            file.write_text(json.dumps(lie))
+            believed += [where] if not recipe.verify(job, product).faults else []
+            tried += 1
+    finally:
+        file.write_bytes(kept)
+    assert believed == [] and tried > 30
+    assert recipe.verify(job, product).faults == ()
+
+
+def test_what_only_a_library_says_is_named_as_claimed(
+    baked: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bits, errors of weights and tensors of its making are compared all the same."""
+    monkeypatch.setitem(bake.QUANTISERS, "exllamav3", bake.QUANTISERS["native"])
+    assert isinstance(baked.recipe, Bake)
+    job = job_of(tmp_path, baked.standing, baked.recipe.model_copy(update={"quantiser": "exllamav3"}))
+    product = bake.make(job)
+    assert bake.verify(job, product).faults == ()
+    told = json.loads((job.product / PROVENANCE).read_bytes())
+    (facts,) = told["modules"].values()
+    assert facts["claimed"] == {"output_error": None} and "output_error" not in facts
+    facts["claimed"]["output_error"] = 0.001
+    (job.product / PROVENANCE).write_text(json.dumps(told))
+    assert bake.verify(job, product).faults == ()
+    facts["claimed"]["licence"] = "ours"
+    (job.product / PROVENANCE).write_text(json.dumps(told))
+    (found,) = bake.verify(job, product).faults
+    assert found.endswith("claimed: licence, which nobody can check")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -22,7 +23,7 @@ from runner.draw import Draw, commitment
 from runner.gates.base import GateInput, GateParameters
 from runner.model.boot import BootRecord, Label, RankIdentity, Sandbox
 from runner.model.evidence import CounterRow, Evidence, RankCounters
-from runner.model.plan import Expectation, Plan, PlannedBoot, PlannedGate, PlannedWindow
+from runner.model.plan import MANIFEST, Expectation, Plan, PlannedBoot, PlannedGate, PlannedWindow
 from runner.model.run import Cost, Intent, RunRecord, SelfTest
 from runner.model.sample import Engagement, Sample, SpeedMeasure
 from runner.model.verdict import Figure, Status, Verdict
@@ -114,8 +115,11 @@ class Run:
         return root
 
 
-def make_plan(*, order: str, order_text: str, seat: str, margin_percent: str, pairs: int) -> Plan:
-    """One shared boot with ``pairs`` quads of four speed blocks."""
+def make_plan(
+    *, order: str, order_text: str, seat: str, margin_percent: str, pairs: int, manifest: dict[str, JsonValue] | None
+) -> Plan:
+    """One shared boot with ``pairs`` quads of four speed blocks; a manifest is sealed as a subject."""
+    seat_digest = digest_of(seat) if manifest is None else sha256_json(manifest)
     windows = tuple(
         PlannedWindow(
             id=f"speed-q{quad}-b{block}",
@@ -134,7 +138,7 @@ def make_plan(*, order: str, order_text: str, seat: str, margin_percent: str, pa
         order=order,
         order_digest=digest_of(order_text),
         seat=seat,
-        seat_digest=digest_of(seat),
+        seat_digest=seat_digest,
         subjects={
             "engine.record": digest_of("engine"),
             "library.incumbent": digest_of("incumbent"),
@@ -143,6 +147,7 @@ def make_plan(*, order: str, order_text: str, seat: str, margin_percent: str, pa
             "pack.payload": digest_of("payload"),
             "tree.plugin": digest_of("plugin"),
             "tree.witness": digest_of("witness"),
+            **({} if manifest is None else {MANIFEST: seat_digest}),
         },
         instruments={"gate/speed@1": digest_of("gate"), "instrument/rate@1": digest_of("instrument")},
         variants={"incumbent": "incumbent", "candidate": "lna2"},
@@ -234,15 +239,17 @@ def make_run(  # a whole run in one place reads best
     more: str = "",
     gates: str = "",
     resolved: Mapping[str, JsonValue] | None = None,
+    manifest: dict[str, JsonValue] | None = None,
 ) -> Run:
     """Incumbent and candidate rates in tok/s decide the verdict; ``more`` is appended to the order.
 
     ``gates`` is what the order asks for, where the plan is to judge by something else; ``resolved`` what the boot also
-    read back of itself.
+    read back of itself; ``manifest`` is the seat's, as newer reports carry it.
     """
     gates = gates or f"  - {{name: speed, parameters: {{margin_percent: {margin_percent}}}}}\n"
     order_text = f"kind: kernel\nname: {order}\n{more}gates:\n{gates}"
-    plan = make_plan(order=order, order_text=order_text, seat=seat, margin_percent=margin_percent, pairs=pairs)
+    sealed: dict[str, Any] = {"margin_percent": margin_percent, "pairs": pairs, "manifest": manifest}
+    plan = make_plan(order=order, order_text=order_text, seat=seat, **sealed)
     plan_digest = sha256_json(plan.model_dump(mode="json"))
     boot, draw = _boot(label, started, ranks, resolved or {}), Draw(SEED, plan_digest)
     files: dict[str, bytes] = {}
@@ -275,11 +282,12 @@ def make_run(  # a whole run in one place reads best
         boots=(boot,),
         samples=tuple(samples),
         verdicts=(verdict,),
-        self_tests=(SelfTest(gate="speed", version=1, case="equal_arms_fail", status=Status.FAIL),),
+        self_tests=(SelfTest(gate="speed", version=1, case="gain-inside-the-margin_fail", status=Status.FAIL),),
         subjects={**plan.subjects, "library.lna2": digest_of("lna2")},
         environment={"machine": "two cores"},
         costs=(Cost(what="gate speed", seconds=48), Cost(what="boot shared-1", seconds=20)),
         evidence={name: sha256_bytes(data) for name, data in files.items()},
+        manifest=manifest,
     )
     return Run(record, files)
 

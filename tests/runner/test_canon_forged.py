@@ -115,7 +115,7 @@ def test_what_nobody_can_read_again_is_not_adopted(
         path = tmp_path / "home" / "runs" / "r1" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data if name.endswith("b0.json") else b"something else")
-    with pytest.raises(TrustError, match="evidence is not here"):
+    with pytest.raises(TrustError, match="own evidence is not what the report is made from"):
         decide.adopt(desk(workspace, demo_adopter), "r1", "fast")
     for name, data in run.files.items():
         (tmp_path / "home" / "runs" / "r1" / name).write_bytes(data)

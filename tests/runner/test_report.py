@@ -45,7 +45,14 @@ def test_the_same_run_gives_the_same_bytes(demo_runner: PrivateKey, tmp_path: Pa
 def test_the_text_says_what_a_reader_asks_first(workspace: Path, demo_runner: PrivateKey, tmp_path: Path) -> None:
     text = (publish(workspace, demo_runner, make_run(), tmp_path) / "report.md").read_text()
     assert text.startswith("# PASS: mini-lna2 on cpu-mini\n")
-    for part in ("label cpu", "speed@1", "lna2 192 at 1 row", "equal_arms_fail", "together | 68", "24 of 24 evidence"):
+    for part in (
+        "label cpu",
+        "speed@1",
+        "lna2 192 at 1 row",
+        "gain-inside-the-margin_fail",
+        "together | 68",
+        "24 of 24 evidence",
+    ):
         assert part in text
 
 
@@ -110,7 +117,7 @@ def test_evidence_that_is_not_what_was_measured_is_refused(
 
 @pytest.mark.parametrize(
     "tests",
-    [(), (SelfTest(gate="speed", version=1, case="equal_arms_fail", status=Status.PASS),)],
+    [(), (SelfTest(gate="speed", version=1, case="gain-inside-the-margin_fail", status=Status.PASS),)],
     ids=["none", "passed"],
 )
 def test_a_gate_that_cannot_fail_signs_nothing(demo_runner: PrivateKey, tests: tuple[SelfTest, ...]) -> None:

@@ -119,3 +119,19 @@ def test_drawn_positions_are_read_again_from_the_extract() -> None:
         replay(measured(window, edited(sample, position=1)), index, small, "here")
     with pytest.raises(TrustError, match="lacks a drawn position"):
         replay(measured(window, edited(sample, position=7)), index, small, "here")
+
+
+def test_a_divergence_is_read_in_whole_from_the_full_evidence() -> None:
+    """What the drawn positions allow, a mean a little lower, is found where the full evidence lies."""
+    window, evidence, sample = case()
+    index, small = kept(evidence)
+    full = {f"{one.window}.json": canonical_json(one.model_dump(mode="json")) for one in evidence}
+    found = replay(measured(window, sample), index, full, "here", full=full)
+    assert (found.whole, found.drawn, found.missing) == (["kld-candidate"], [], [])
+    assert isinstance(sample.measure, DivergenceMeasure)
+    first, *rest = sample.measure.documents
+    lower = first.model_copy(update={"mean_kl": str(float(first.mean_kl) * 0.9)})
+    kinder = sample.model_copy(update={"measure": sample.measure.model_copy(update={"documents": (lower, *rest)})})
+    assert replay(measured(window, kinder), index, small, "here").drawn == ["kld-candidate"]
+    with pytest.raises(TrustError, match="not what its instrument reads"):
+        replay(measured(window, kinder), index, full, "here", full=full)

@@ -11,6 +11,7 @@ import pytest
 
 from runner.attest import dsse
 from runner.attest.keys import PrivateKey
+from runner.attest.trust import repository_file, signer_line, trust_key
 from runner.digest import canonical_json, sha256_bytes
 from runner.errors import TrustError
 from runner.measured import pack, unpack
@@ -199,6 +200,39 @@ def before_the_intent(predicate: dict[str, Any], record: dict[str, Any]) -> None
     predicate["started_at"] = "2026-11-02T08:00:00Z"
 
 
+def unknown_case(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["self_test"][0]["case"] = "made-up_fail"
+
+
+def passing_case(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["self_test"][0]["case"] = "faster_pass"
+
+
+def self_test_twice(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["self_test"] *= 2
+
+
+def repeated_blocks(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["repeats"] = 3
+
+
+def fewer_than_no_repeats(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["repeats"] = -1
+
+
+def unknown_parent(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["parents"] = sorted([*predicate["parents"], digest_of("never")])
+
+
+def no_parent(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["parents"] = []
+
+
+def cost_below_nothing(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["costs"][0]["seconds"] += 100
+    predicate["costs"][1]["seconds"] -= 100
+
+
 def unknown_gate_version(predicate: dict[str, Any], record: dict[str, Any]) -> None:
     record["plan"]["gates"][0]["version"] = 9
 
@@ -245,6 +279,14 @@ def unknown_gate_version(predicate: dict[str, Any], record: dict[str, Any]) -> N
         (claim_a_witness, "outside witnesses do not follow"),
         (no_self_test, "not shown to fail"),
         (passed_self_test, "not shown to fail"),
+        (self_test_twice, "not shown to fail"),
+        (unknown_case, "case that it does not have"),
+        (passing_case, "case that it does not have"),
+        (repeated_blocks, "measured again are not those set aside"),
+        (fewer_than_no_repeats, "measured again are not those set aside"),
+        (unknown_parent, "does not follow its intent alone"),
+        (no_parent, "does not follow its intent alone"),
+        (cost_below_nothing, "costs are not the boots' seat time"),
         (before_the_intent, "times are not in order"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -254,6 +296,18 @@ def test_an_edited_report_signed_again_by_the_runner_is_refused(
 ) -> None:
     forge(folder, demo_runner, change)
     with pytest.raises(TrustError, match=reason):
+        check(folder)
+
+
+def test_another_trusted_runner_signs_no_report_over_an_intent_of_somebody_else(
+    folder: Path, demo_runner: PrivateKey
+) -> None:
+    other = PrivateKey.generate()
+    trust_key(repository_file(folder.parents[2]), signer_line("runner", "demo-other", other.public))
+    forge(folder, demo_runner, lambda predicate, record: None)
+    assert check(folder).signers == ("runner:demo-runner",)
+    forge(folder, other, lambda predicate, record: None)
+    with pytest.raises(TrustError, match="another key than its intent"):
         check(folder)
 
 

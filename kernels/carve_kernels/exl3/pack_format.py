@@ -29,6 +29,8 @@ MARKERS = {
 """The value of a codebook's marker tensor; the default codebook has none."""
 
 _REQUIRED = ("trellis", "suh", "svh")
+PARTS = (*_REQUIRED, *(book.value for book in MARKERS))
+"""Every part that a module can have."""
 
 
 def modules(names: Iterable[str]) -> list[str]:

@@ -64,7 +64,7 @@ def quantise_linear(
         states = _search_with_feedback(rotated, bits, book, _rotate_hessian(hessian.astype(np.float64), suh))
     coded = Linear(trellis.pack(states, bits), suh, svh, book)
     error = linear.dequantise(coded) - plain
-    return Quantised(coded, _ratio(error, plain, None), None if hessian is None else _ratio(error, plain, hessian))
+    return Quantised(coded, relative(error, plain, None), None if hessian is None else relative(error, plain, hessian))
 
 
 def _regularise(
@@ -129,7 +129,8 @@ def _block_ldl(hessian: Matrix) -> Matrix:
     return factor
 
 
-def _ratio(error: Matrix, plain: Matrix, hessian: NDArray[np.floating] | None) -> float:
+def relative(error: Matrix, plain: Matrix, hessian: NDArray[np.floating] | None) -> float:
+    """Squared size of ``error`` over that of ``plain`` (both ``[in, out]``), as inputs with this Hessian see them."""
     size = _energy(plain, hessian)
     return _energy(error, hessian) / size if size else 0.0
 

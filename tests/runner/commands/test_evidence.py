@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 import subprocess
 import sys
 from datetime import timedelta
@@ -19,7 +20,7 @@ from runner.decide import Desk
 from runner.errors import InputError, TrustError
 from runner.gates.registry import Withdrawn
 from runner.paths import source_root
-from tests.runner.records import START, announce, make_run, publish, with_too_much_evidence
+from tests.runner.records import START, announce, make_run, make_workspace, publish, with_too_much_evidence
 
 pytestmark = pytest.mark.usefixtures("rate_gate", "private_home")
 APP = typer.Typer()
@@ -101,9 +102,10 @@ def test_a_place_that_is_not_there_is_named_and_not_made(here: Path, tmp_path: P
 
 def test_verify_says_whence_trust_comes(here: Path) -> None:
     text = call("verify", here / "reports/mini-lna2/r0")
-    assert "trust comes from the repository" in text and "verdict PASS" in text
+    assert f"trusted by {here / 'canon/allowed_signers'}:1 (for everybody with that repository)" in text
+    assert "verdict PASS" in text
     deep = call("verify", here / "reports", "--deep")
-    assert deep.count("authentic") == 2 and "read again from evidence: 24 samples" in deep
+    assert deep.count("authentic") == 2 and "read again from the committed extracts: 24 samples" in deep
 
 
 @pytest.mark.parametrize(("run", "code"), [("r0", 0), ("r1", 1)])
@@ -132,7 +134,7 @@ def test_verify_with_a_file_of_signers_and_a_named_workspace(
     (folder / "report.dsse.json").write_bytes((here / "reports/mini-lna2/r0/report.dsse.json").read_bytes())
     (folder / "evidence.tar.xz").write_bytes((here / "reports/mini-lna2/r0/evidence.tar.xz").read_bytes())
     text = call("verify", folder, "--allowed-signers", signers, "--workspace", here)
-    assert "trust comes from the user" in text
+    assert f"trusted by {signers}:1 (a file of yours, or named by you)" in text
     assert "intent is missing" in call("verify", folder, "--allowed-signers", signers, code=3)
 
 
@@ -190,3 +192,30 @@ def test_names_to_copy_are_whole_on_a_narrow_terminal(here: Path, monkeypatch: p
     lines = call("reports").splitlines()
     assert lines[0].startswith("run  order ")
     assert [line.split()[0] for line in lines if "pending" in line] == ["r0", "r1"]
+
+
+def test_a_folder_that_brings_its_own_signers_does_not_vouch_for_itself(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made it wrote that file too; a user who compared the key names it."""
+    call("verify", here / "reports/mini-lna2/r0")
+    make_workspace(mine := tmp_path / "mine")
+    monkeypatch.chdir(mine)
+    path, signers = here / "reports/mini-lna2/r0", here / "canon/allowed_signers"
+    refused = call("verify", path, code=3)
+    assert f"{signers} came with the report and does not vouch for it" in refused
+    assert f"runner verify --trust {signers} {path}" in refused
+    with pytest.raises(TrustError, match="nobody here trusts"):
+        call("review", path)
+    assert f"trusted by {signers}:1 (a file of yours, or named by you)" in call("verify", "--trust", signers, path)
+    assert "trusted by" in call("verify", "--workspace", here, path)
+    call("review", path, "--trust", signers)
+    shutil.copytree(here, mine / "reports" / "brought")
+    assert "does not vouch for it" in call("verify", mine / "reports", code=3)
+
+
+@pytest.mark.parametrize(("now", "said"), [("2020-01-01T00:00:00.000000Z", True), ("2099-01-01T00:00:00Z", False)])
+def test_a_date_still_to_come_is_said(here: Path, monkeypatch: pytest.MonkeyPatch, now: str, said: bool) -> None:
+    """A report is as authentic as before on a machine whose clock is behind."""
+    monkeypatch.setattr("runner.clock.now", lambda: now)
+    assert ("still to come on this machine's clock" in call("verify", here / "reports/mini-lna2/r0")) is said

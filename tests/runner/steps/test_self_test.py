@@ -10,12 +10,10 @@ from typing import Any, cast
 import pytest
 
 from runner.errors import EvidenceError
+from runner.gates import selftest
 from runner.model.verdict import Status
-from runner.paths import source_root
 from runner.steps import self_test as step
 from runner.steps.state import Run
-
-CASES = source_root() / "tests" / "gates"
 
 
 def run_of(*names: str) -> Run:
@@ -35,14 +33,14 @@ def test_each_gate_is_shown_its_own_case() -> None:
 
 
 def test_a_gate_that_passes_its_case_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    good = next((CASES / "restore").glob("*_pass"))
+    good = next((selftest.CASES / "restore").glob("*_pass"))
     shutil.copytree(good, tmp_path / "restore" / "good-in-truth_fail")
-    monkeypatch.setattr(step, "CASES", tmp_path)
+    monkeypatch.setattr(selftest, "CASES", tmp_path)
     with pytest.raises(EvidenceError, match="passes a case it must fail"):
         step.self_test(run_of("restore"))
 
 
 def test_a_gate_without_a_case_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "CASES", tmp_path)
+    monkeypatch.setattr(selftest, "CASES", tmp_path)
     with pytest.raises(EvidenceError, match="no case that must fail"):
         step.self_test(run_of("restore"))
