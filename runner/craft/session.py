@@ -7,6 +7,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -174,9 +175,12 @@ def hold(setting: Setting) -> Held:
         try:
             _follow(process, transcript, watch)
         except KeyboardInterrupt:
+            # Whoever is impatient asks twice; what is known is written down all the same.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
             _end(process)
             found = [one.model_dump(mode="json") for one in _seen(_reported(receive))]
             setting.journal.write(STOPPED, findings=found)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             raise
         finally:
             _end(process)
