@@ -23,7 +23,6 @@ from tests.runner.craft.bench_kit import Kit, git
 from tests.runner.craft.test_hostile import ONCE, attempt_of
 
 PATIENCE = 120.0
-LONG = ONCE.replace("wall_seconds: 20", "wall_seconds: 120")
 GIVE = """
 import signal, sys
 from pathlib import Path
@@ -56,7 +55,7 @@ def interrupted(kit: Kit, number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_an_interrupted_session_goes_on_without_loss(kit: Kit, number: signal.Signals) -> None:
-    kit.crew("stays", limits=LONG)
+    kit.crew("stays", limits=ONCE)
     interrupted(kit, number)
     (status,) = order_states(kit.workspace)
     assert (status.stage, "interrupted" in status.detail) == ("stopped", True), status
@@ -72,7 +71,7 @@ def test_an_interrupted_session_goes_on_without_loss(kit: Kit, number: signal.Si
 
 
 def test_what_was_seen_before_an_interrupt_counts(kit: Kit) -> None:
-    kit.crew("stays_and_peeks", crafts(), limits=LONG)
+    kit.crew("stays_and_peeks", crafts(), limits=ONCE)
     interrupted(kit, signal.SIGTERM)
     assert [one.kind for one in attempt_of(kit).findings] == ["sealed-read", "sealed-read"]
 
@@ -90,7 +89,7 @@ def test_an_agent_does_not_take_a_persons_clone_away(kit: Kit) -> None:
 def test_a_persons_own_work_meanwhile_is_nobodys_offence(kit: Kit, walls: str) -> None:
     folder = kit.workspace.parent / "flags"
     folder.mkdir()
-    kit.crew("ends_when_told", folder / "flag", limits=LONG)
+    kit.crew("ends_when_told", folder / "flag", limits=ONCE)
     crew = kit.workspace / "orders" / "people" / "craftspeople.yaml"
     crew.write_text(crew.read_text().replace("readable: [", f"readable: [{folder}, "))
     other = kit.order.with_name("other.yaml")
