@@ -225,7 +225,8 @@ def waive(desk: Desk, run: str, gate: str, reason: str, expires_at: str) -> Path
             found=f"{gate} is {judged.verdict}",
         )
     if moment(expires_at, "expiry") <= moment(desk.at, "now"):
-        raise InputError("a waiver that has expired already", expected=f"later than {desk.at}", found=expires_at)
+        late = f"later than {desk.at}"
+        raise InputError("a waiver that has expired already", where="--until", expected=late, found=expires_at)
     waiver = Waiver(
         created_at=desk.at,
         parents=desk.ledger.heads(),
@@ -251,7 +252,8 @@ def decision(book: Ledger, digest: str, *kinds: type[Predicate]) -> Signed:
             "no single decision of this digest",
             where=str(book.workspace / ADOPTIONS),
             expected="the digest of one decision that stands",
-            found=f"{digest}: {', '.join(entry.digest for entry in found) or 'none'}",
+            found=f"{digest or 'nothing'}: {', '.join(entry.digest for entry in found) or 'none'}",
+            next_step="its file's name there is its digest; adopt, reject and waive print it",
         )
     return found[0]
 

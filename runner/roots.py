@@ -53,7 +53,7 @@ def root_of(path: Path, *, named: Path | None = None, signers: Path | None = Non
 
 
 def forget() -> None:
-    """Read every file of signers again."""
+    """Look again for workspaces and read files of signers anew: what :func:`root_of` found is kept until then."""
     _trusted.cache_clear()
     _signers.cache_clear()
     _workspace.cache_clear()

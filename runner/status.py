@@ -162,6 +162,8 @@ def _judged(report: Listed, again: str) -> tuple[Stage, str, str]:
     detail = f"run {report.run}: {report.verdict}, {report.state}"
     if report.state in ("adopted", "rejected"):
         return "decided", detail, "nothing"
+    if report.state == "refused":
+        return "judged", f"{detail}: {report.reason}", command("verify", f"reports/{report.order}/{report.run}")
     if report.verdict == "PASS" and not report.seat.endswith(("(simulated)", "(none)")):
         return "judged", detail, f"runner adopt {report.run}"
     return "judged", detail, f"runner review {report.run}" if report.verdict == "PASS" else again

@@ -215,7 +215,13 @@ def read_report(path: Path, trust: Trust) -> tuple[Signed, ReportPredicate, Path
     try:
         data = read_plain(file, dsse.FILE_LIMIT)
     except OSError as error:
-        raise InputError("no report to read", where=str(file), found=str(error.strerror)) from error
+        raise InputError(
+            "no report to read",
+            where=str(file),
+            expected=f"{REPORT}, or a folder that holds it",
+            found=str(error.strerror),
+            next_step="`runner reports` lists the reports of a workspace",
+        ) from error
     signed = open_signed(data, trust, str(file))
     return signed, signed.of(ReportPredicate), file.parent
 

@@ -71,7 +71,13 @@ class SshKey:
         try:
             line = path.read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise InputError("no public key to read", where=str(path), found=str(error.strerror)) from error
+            raise InputError(
+                "no public key to read",
+                where=str(path),
+                expected="the path of a .pub file, whose private half ssh-keygen finds",
+                found=str(error.strerror),
+                next_step="`runner keys list` shows your own keys, which need no .pub",
+            ) from error
         return cls(path, PublicKey.from_openssh(line, str(path)))
 
     def sign(self, message: bytes) -> bytes:

@@ -112,7 +112,9 @@ def write(predicate: Predicate, digests: dict[str, str]) -> bytes:
             where=kind,
             expected=f"at most {PAYLOAD_LIMIT} bytes",
             found=f"{len(payload)} bytes, most of them in {', '.join(largest)}",
-            next_step="plan fewer windows, documents or streams, or split the order",
+            next_step="plan fewer windows, documents or streams, or split the order"
+            if isinstance(predicate, ReportPredicate)
+            else "say it in fewer words",
         )
     return payload
 

@@ -143,10 +143,16 @@ def _trust(
 
     known = next((each for each in ROLES if each == role), None)
     if known is None:
-        raise InputError("no such role", expected=" or ".join(ROLES), found=role)
+        raise InputError("no such role", where="--role", expected=" or ".join(ROLES), found=role)
     path = Path(name) if "/" in name else key_folder() / f"{name}.pub"
     if not path.is_file():
-        raise InputError("no public key to read", where=str(path), next_step="`runner keys init NAME` makes one")
+        raise InputError(
+            "no public key to read",
+            where=str(path),
+            expected="the name of one of your keys, or the path of a .pub file",
+            found=name,
+            next_step="`runner keys list` shows yours; `runner keys init NAME` makes one",
+        )
     key = PublicKey.from_openssh(path.read_text(encoding="utf-8").strip(), str(path))
     end = moment(given(until, "--until"), "--until") if until is not None else None
     target = repository_file(workspace()) if repository else user_file()

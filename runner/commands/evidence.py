@@ -78,7 +78,7 @@ def _review(
     from runner.measured import unpack
     from runner.paths import workspace
     from runner.review import page, terminal
-    from runner.roots import root_of
+    from runner.roots import forget, root_of
     from runner.verify import read_report, verify
 
     if html is not None and (html.is_dir() or not html.parent.is_dir()):
@@ -88,6 +88,7 @@ def _review(
     path = Path(run)
     if not path.exists():
         path = ledger.find_report(workspace(), run)
+    forget()
     root = root_of(path, signers=signers)
     try:
         verify(path, root.trust, root.ledger)
@@ -130,12 +131,11 @@ def _verify(
     from runner.verify_many import verify_many
 
     if require not in (None, "pass"):
-        raise InputError("no such requirement", expected="pass", found=str(require))
+        raise InputError("no such requirement", where="--require", expected="pass", found=str(require))
     code, answers = 0, []
     if runs is not None and not runs.is_dir():
-        raise InputError(
-            "no folder of runs", where="--runs", expected="a folder that holds run folders", found=str(runs)
-        )
+        wanted = "a folder that holds run folders"
+        raise InputError("no folder of runs", where="--runs", expected=wanted, found=str(runs))
     full = (runs or state_home() / RUNS) if deep else None
     for path, found in verify_many(paths, workspace, signers=signers, deep=deep, runs=full):
         if isinstance(found, CarveError):
@@ -163,22 +163,17 @@ def _sentence(found: Verification) -> str:
     from runner.clock import now
     from runner.decide import read_again
 
+    signers = zip(found.signers, found.trusted_by, strict=True)
     lines = [
         f"authentic: {found.path}",
         f"  order {found.order}, run {found.run}, seat {found.seat} ({found.label})",
         f"  verdict {found.verdict}: " + ", ".join(f"{gate} {status}" for gate, status in found.gates.items()),
-        *(
-            f"  signed by {who}, trusted by {file}{_WHOSE[found.trust]}"
-            for who, file in zip(found.signers, found.trusted_by, strict=True)
-        ),
-        *(
-            [f"  dated {found.created_at}, which is still to come on this machine's clock"]
-            if found.created_at > now()
-            else []
-        ),
+        *(f"  signed by {who}, trusted by {file}{_WHOSE[found.trust]}" for who, file in signers),
         *(f"  withdrawn since: {gate}: {reason}" for gate, reason in found.withdrawn.items()),
         f"  evidence: {found.kept} files checked, {len(found.not_kept)} not kept",
     ]
+    if found.created_at > now():
+        lines.append(f"  dated {found.created_at}, which is still to come on this machine's clock")
     if found.text != "same":
         lines.append(f"  report.md is {found.text}: it was never signed; read `runner review` instead")
     if found.replayed or found.replayed_drawn or found.needs_full_evidence:
