@@ -5,6 +5,7 @@ Every module that a patch names is imported with the patched files first on the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -59,9 +60,11 @@ def import_check(python: str, first: Path, patches: PatchSet, site: Path) -> Non
         command = confined(command, Reach(reads=(first, site, *own), temporary=False), first)
         environment = {name: environment[name] for name in _PASSED if name in environment} | {"HOME": "/tmp"}
     try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=_IMPORT_SECONDS, check=False)
+    except OSError as error:
+        raise InputError(
+            "the interpreter cannot be started", where=python, expected="Python", found=str(error.strerror)
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise InputError("the patched modules do not finish importing", found=f"{_IMPORT_SECONDS} s") from error
     if done.returncode:
@@ -69,15 +72,23 @@ def import_check(python: str, first: Path, patches: PatchSet, site: Path) -> Non
             "a patched module does not import",
             where=", ".join(patches.modules),
             expected="exit code 0",
-            found="\n    ".join(["", *done.stderr.strip().splitlines()[-4:]]),
+            found="\n    ".join(["", *done.stderr.decode(errors="replace").strip().splitlines()[-4:]]),
         )
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = _answer(done.stdout)
     for module, file in patches.modules.items():
-        where, markers = found[module]
-        if Path(where) != first / file or tuple(markers) != patches.markers(file):
+        if found.get(module) != [str(first / file), list(patches.markers(file))]:
             raise InputError(
                 "Python imports another file than the patched one",
                 where=module,
                 expected=f"{first / file} with {', '.join(patches.markers(file))}",
-                found=f"{where} with {', '.join(markers) or 'no marker'}",
+                found=ascii(found.get(module, "no answer: the interpreter ended before it"))[:300],
             )
+
+
+def _answer(said: bytes) -> dict[str, object]:
+    """What the interpreter found, by module: the last line that is an object, whatever the modules print themselves."""
+    for line in reversed(said.decode(errors="replace").splitlines()):
+        with contextlib.suppress(ValueError):
+            if isinstance(found := json.loads(line), dict):
+                return found
+    return {}

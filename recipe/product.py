@@ -61,6 +61,7 @@ def pack_digests(folder: Path) -> dict[str, str]:
     return {
         "header": pack.header_digest(),
         "payload": pack.payload_digest(),
+        "small_files": pack.small_files_digest(),
         "provenance": sha256_file(folder / PROVENANCE),
     }
 

@@ -209,7 +209,8 @@ def _product(job: Job, plan: Plan) -> Product:
         kind="pack",
         folder=str(job.product),
         digests={
-            "header": read_pack(job.product).header_digest(),
+            "header": (made := read_pack(job.product)).header_digest(),
+            "small_files": made.small_files_digest(),
             "payload": sha256_listing({name: file["digest"] for name, file in kept["files"].items()}),
             "provenance": sha256_file(job.product / PROVENANCE),
             "inputs": inputs,

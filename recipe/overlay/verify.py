@@ -58,6 +58,7 @@ def verify(job: Job, product: Product) -> Verified:
     digests = {
         "header": made.header_digest(),
         "payload": sha256_listing(files),
+        "small_files": made.small_files_digest(),
         "provenance": sha256_file(folder / PROVENANCE) if told is not None else sha256_bytes(b""),
         "inputs": sha256_json({part: told.get(part) for part in ("source", "donor")}) if told else sha256_bytes(b""),
     }

@@ -97,9 +97,28 @@ def card(
     )
 
 
+def product(
+    run: RunName,
+    to: Annotated[Path | None, typer.Option("--to", help="Copy it into this new folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Where the pack that a run made lies, whether it is what the report sealed, and with --to a copy of it."""
+    from runner.attest.trust import load_trust
+    from runner.paths import workspace
+    from runner.take import take
+
+    here = workspace()
+    taken = take(here, load_trust(here), run, to)
+    lines = [f"run {taken.run}: {taken.verdict}", f"lies in {taken.folder}", "what was sealed, byte for byte"]
+    lines += [f"  {name} {digest}" for name, digest in taken.digests.items()]
+    lines += [f"not sealed by this report: {', '.join(taken.unsealed)}"] if taken.unsealed else []
+    lines += [f"copied to {taken.to}"] if to else []
+    answer(taken.model_dump(mode="json"), "\n".join(lines), as_json=as_json)
+
+
 def register(app: typer.Typer) -> None:
     """Add this file's commands."""
-    for command in (canon, revert, reproduce, card):
+    for command in (canon, revert, reproduce, card, product):
         app.command()(command)
 
 

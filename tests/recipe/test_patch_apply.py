@@ -132,7 +132,15 @@ def test_a_second_patch_may_not_lose_its_anchor_to_the_first(site: Path) -> None
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("COUNT = = 2", "does not compile"), ("import no_such_module", "does not import"), ("COUNT = 1 / 0", "import")],
+    [
+        ("COUNT = = 2", "does not compile"),
+        ("import no_such_module", "does not import"),
+        ("COUNT = 1 / 0", "import"),
+        ("import sys; sys.stderr.buffer.write(bytes([255])); COUNT = 1 / 0", "does not import"),
+        ("import os; os._exit(0)", "another file than the patched one"),
+        ("raise SystemExit(0)", "another file than the patched one"),
+        ("__file__ = None", "another file than the patched one"),
+    ],
 )
 def test_a_result_that_does_not_run_is_refused(site: Path, tmp_path: Path, text: str, message: str) -> None:
     broken = PatchSet(
@@ -306,3 +314,19 @@ def test_edits_change_only_what_they_name(lines: list[str], data: st.DataObject)
     expected[at : at + (place == "replace")] = ["INSERTED"]
     assert found[: len(expected)] == expected
     assert patch_set.markers_in("\n".join(found).encode()) == (made.marker_of(part),)
+
+
+@pytest.mark.parametrize("python", ["/no/such/python", "/tmp", "/bin/true", "/bin/echo"])
+def test_what_is_no_interpreter_is_named(python: str, site: Path) -> None:
+    before = snapshot(site)
+    with pytest.raises(InputError):
+        patch_apply.apply(site, BOTH, python)
+    assert snapshot(site) == before
+
+
+@pytest.mark.parametrize("noise", ["import atexit; atexit.register(print, 'bye')", "print('[1]'); print(chr(233))"])
+def test_a_module_that_talks_is_patched(noise: str, site: Path) -> None:
+    """What it prints, before or after, is not taken for the answer."""
+    edit = Edit(anchor="COUNT = 3", place="replace", text=f"COUNT = 4; {noise}")
+    talking = PatchSet((one("talking", "engine/streams.py", edit, imports="engine.streams"),))
+    assert patch_apply.apply(site, talking) == ["engine/streams.py"]

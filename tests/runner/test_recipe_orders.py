@@ -74,6 +74,37 @@ def test_an_overlay_order_ends_in_a_signed_report_with_provenance(
     assert arms["candidate-only"] == product.header_digest() != arms["incumbent-only"]
     told = json.loads(json.loads((run / "evidence" / "product.json").read_text())["facts"]["provenance"])
     assert len(told["tensors"]) == 24
+    it_can_be_taken_out(run, capsys)
+
+
+def it_can_be_taken_out(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where it lies, and a copy of it: as long as it is what was sealed, to the last small file."""
+    made, out = run / "product", run.parent.parent / "out"
+    code, found = ask(capsys, "product", run.name)
+    assert (code, found["verdict"], found["folder"], found["unsealed"]) == (0, "PASS", str(made), [])
+    assert not out.exists()
+    assert ask(capsys, "product", run.name, "--to", str(out / "pack"))[0] == 0
+    assert contents(out / "pack") == contents(made)
+    assert all(file.stat().st_nlink == 1 for file in (out / "pack").iterdir())
+    code, said = ask(capsys, "product", run.name, "--to", str(out / "pack"))
+    assert code == 2 and said["error"]["what"] == "the folder exists already"
+    for name in ("config.json", "tokenizer.json", "model-00001-of-00004.safetensors", "provenance.json"):
+        kept = (made / name).read_bytes()
+        (made / name).write_bytes(kept.replace(b"}", b" }", 1) if name.endswith("json") else kept[:-1] + b"!")
+        code, said = ask(capsys, "product", run.name, "--to", str(out / "other"))
+        assert code == 3 and said["error"]["what"] == "the product is not the one that was sealed"
+        (made / name).write_bytes(kept)
+    (made / "modeling.py").write_text("import os\n")
+    assert ask(capsys, "product", run.name, "--to", str(out / "other"))[0] == 3
+    (made / "modeling.py").unlink()
+    assert ask(capsys, "product", run.name, "--to", "/proc/pack")[0] == 2
+    made.rename(run / "elsewhere")
+    code, said = ask(capsys, "product", run.name)
+    assert code == 2 and said["error"]["what"] == "what this run made is gone"
+    (run / "product.json").rename(run / "other.json")
+    assert ask(capsys, "product", run.name)[0] == 2
+    assert ask(capsys, "product", "no-such-run")[0] == 3
+    assert [path.name for path in out.iterdir()] == ["pack"]
 
 
 def test_weights_that_should_be_the_same_and_are_not_stop_the_run(
