@@ -18,6 +18,7 @@ from runner.attest.trust import Role, Trust, load_trust, repository_file
 from runner.canon_entry import launch_command, launched
 from runner.clock import now
 from runner.errors import InputError, StateError, TrustError
+from runner.hidden import first_unseen
 from runner.items import blocking
 from runner.ledger import ADOPTIONS, Ledger
 from runner.model.adoption import Adoption, ReportName, Revocation, Waiver
@@ -130,12 +131,20 @@ class Desk:
 def adopt(desk: Desk, run: str, reason: str, *, seat: str | None = None, descriptive: bool = False) -> Path:
     """Adopt a report; the statement's path. Raises TrustError with everything that speaks against it."""
     entry, name = desk.report(run, deep=True)
+    measured_on = entry.of(ReportPredicate).seat.name
+    if seat not in (None, measured_on):
+        raise TrustError(
+            "this report cannot be adopted for another seat",
+            where=entry.where,
+            expected=measured_on,
+            found=f"it was measured on {measured_on}, not on {seat}",
+        )
     adoption = Adoption(
         created_at=desk.at,
         parents=desk.ledger.heads(),
         result="ADOPTED",
         report=name,
-        seat=seat or entry.of(ReportPredicate).seat.name,
+        seat=measured_on,
         scope="descriptive" if descriptive else "standing",
         waivers=tuple(waiver.digest for waiver, _ in waivers_for(desk.ledger, entry.digest)),
         reason=_reason(reason),
@@ -171,6 +180,13 @@ def _reason(text: str) -> str:
     """Raises InputError for a reason that says nothing."""
     if not text.strip():
         raise InputError("a decision needs its reason", where="--reason", expected="words", found=repr(text))
+    if (at := first_unseen(text)) is not None:
+        raise InputError(
+            "a reason that does not read as it looks",
+            where="--reason",
+            expected="no character that shows nothing, or turns the text",
+            found=f"U+{ord(text[at]):04X} at {at}",
+        )
     return text
 
 

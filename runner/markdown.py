@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
-from runner.hidden import BREAKS, REORDERING
+from runner.hidden import BREAKS, INVISIBLE, REORDERING
 
-_ONE_LINE = dict.fromkeys((*BREAKS, *REORDERING), " ")
+_ONE_LINE = dict.fromkeys((*BREAKS, *REORDERING, *INVISIBLE), " ")
 _ESCAPED = _ONE_LINE | str.maketrans({"|": "&#124;", "<": "&lt;", "`": "'"})
 """A backslash before a bar would escape nothing where the text has one before it already."""
+
+
+_LINK = re.compile(r"\]\((?!\.\./reports/[a-z0-9.\-]+/[a-z0-9.\-]+/report\.md\))")
+"""What makes a link, but for the ones that the canon writes itself."""
 
 
 def one_line(text: str) -> str:
@@ -18,7 +23,7 @@ def one_line(text: str) -> str:
 
 def cell(value: object) -> str:
     """One table cell or list entry: no text can leave it or bring markup into the page."""
-    return str(value).translate(_ESCAPED).replace("![", "! [")  # no picture from elsewhere
+    return _LINK.sub(r"] (", str(value).translate(_ESCAPED)).replace("![", "! [")  # no picture and no link elsewhere
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

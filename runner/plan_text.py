@@ -14,7 +14,7 @@ from runner.checks.judgement import planned_gates
 from runner.draw import commitment
 from runner.errors import InputError
 from runner.launches import launches
-from runner.model.order import RecipeOrder, RunnableOrder, WorkOrder, load_order
+from runner.model.order import KernelOrder, RecipeOrder, RunnableOrder, WorkOrder, load_order
 from runner.model.order.text import line_of
 from runner.model.plan import PlannedWindow
 from runner.model.seat import SeatManifest
@@ -26,6 +26,7 @@ from runner.readiness import missing
 from runner.steps.make import estimate
 from runner.steps.seats import load_manifest
 from serve.prediction import RankPrediction, predict
+from serve.scratch import scratch_of
 
 DRAFT_SEED = bytes(32)
 """A draft draws nothing: the run seals its own seed, so its digest is another."""
@@ -44,7 +45,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     plan = compile_plan(file, manifest, {}, commitment(DRAFT_SEED))
     chances = odds(plan, order, manifest)
     absent = missing(order, manifest)
-    work, launch, predicted = _work(order, manifest), launches(plan, order, manifest), _predicted(manifest)
+    work, launch, predicted = _work(order, manifest), launches(plan, order, manifest), _predicted(order, manifest)
     value = {
         "draft": True,
         "judgement": judgement_digest(order),
@@ -69,7 +70,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     ]
     lines += [
         f"rank {one.rank:<21} {one.weights_bytes} bytes of weights, "
-        f"{one.scratch_bytes} of scratch, {one.kv_tokens} KV tokens"
+        f"{one.scratch_bytes} of scratch, {one.graph_bytes or 'an unknown number'} of graphs, {one.kv_tokens} KV tokens"
         for one in predicted
     ]
     for boot in plan.boots:
@@ -100,12 +101,25 @@ def _work(order: RunnableOrder, manifest: SeatManifest) -> dict[str, str]:
     return {"seconds": str(expected.seconds), **expected.counts}
 
 
-def _predicted(manifest: SeatManifest) -> tuple[RankPrediction, ...]:
-    """What each rank will hold; nothing where the pack is not here or no rule covers model and memory budget."""
+def _predicted(order: RunnableOrder, manifest: SeatManifest) -> tuple[RankPrediction, ...]:
+    """What each rank will hold; nothing where the pack is not here or no rule covers model and memory budget.
+
+    Scratch where the order's gate ``memory`` says what device it is on, with the candidate loaded; graphs where the
+    seat's manifest has what a signed report read.
+    """
+    asked = next((gate.windows for gate in order.gates if gate.name == "memory" and "processors" in gate.windows), None)
+    loaded = ["incumbent", *([order.candidate.variant] if isinstance(order, KernelOrder) else [])]
     try:
-        return predict(read_pack(source_root() / manifest.pack), manifest.arguments)
+        scratch = scratch_of(loaded, **{name: int(str(asked[name])) for name in _DEVICE}) if asked else None
+        arguments = {"block_size": manifest.kv_block_tokens} | manifest.arguments
+        found = predict(read_pack(source_root() / manifest.pack), arguments, scratch)
     except InputError:
         return ()
+    return tuple(rank.model_copy(update={"graph_bytes": manifest.graph_bytes or 0}) for rank in found)
+
+
+_DEVICE = ("processors", "groups")
+"""What the scratch of kernels follows from."""
 
 
 def _planned_lines(order: WorkOrder) -> list[str]:

@@ -13,6 +13,7 @@ from runner.craft.attempt import CLONE
 from runner.craft.bench import Bench
 from runner.craft.crew import craftsperson
 from runner.craft.dispatch import settled
+from runner.craft.interruption import interruption
 from runner.errors import InputError
 from runner.items import FILE, open_items
 from runner.listing import Listed, list_reports
@@ -102,6 +103,12 @@ def _stage(
         number = len(bench.attempts()) + 1
         again = command("dispatch", shown, "--to", person, "--hand-in", "--execute")
         return "at work", f"attempt {number} by {person}, in {bench.attempt_folder(number) / CLONE}", again
+    number = len(bench.attempts()) + 1
+    folder = bench.attempt_folder(number)
+    if earlier := interruption(folder, folder / CLONE):
+        lease = bench.lease()
+        again = command("dispatch", shown, "--to", lease.craftsperson if lease else "NAME", "--execute")
+        return "stopped", f"attempt {number}: {earlier.told[-1]}", again
     for run in reversed(mine):
         if run.order_digest == file.digest and not run.reported:
             if run.at_work:

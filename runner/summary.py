@@ -45,8 +45,17 @@ def attempt_outcome(attempt: Attempt) -> str:
 
 
 def unwatched(attempts: Sequence[Attempt]) -> list[tuple[str, str]]:
-    """Number of an attempt and what nobody watched of it, or where a limit of the order was not kept."""
-    return [(str(one.number), what) for one in attempts for what in (*one.deviations, *one.session.unseen)]
+    """Number of an attempt and what a reader has to know of how it came about.
+
+    What nobody watched of it, what others changed meanwhile, what ended it from outside before, and where a limit of
+    the order was not kept.
+    """
+    found = []
+    for one in attempts:
+        session = one.session
+        told = (*one.deviations, *session.unseen, *session.meanwhile, *session.interrupted)
+        found += [(str(one.number), what) for what in told]
+    return found
 
 
 def without_sample(measured: Measured) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from itertools import zip_longest
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 from runner import archive
@@ -20,7 +20,6 @@ from runner.digest import sha256_bytes, sha256_json
 from runner.draw import Draw, commitment
 from runner.errors import InputError, TrustError
 from runner.files import read_plain
-from runner.gates.selftest import must_fail
 from runner.judge import judge, withdrawals
 from runner.ledger import LEDGER, REPORTS, SUFFIX, require_place
 from runner.material import check_material
@@ -38,9 +37,8 @@ from runner.report_text import render
 from runner.verify_order import check_order
 from runner.verify_samples import check_samples
 from runner.verify_seat import check_seat
+from runner.verify_statement import check_files, check_self_test, check_statement, check_subjects, same
 
-SET_ASIDE = "evidence/disturbed/"
-"""Folder of a run's evidence that was measured again."""
 _ARCHIVE_LIMIT = 16 << 20
 """Bytes of an evidence archive; what is committed is below 300 kB."""
 
@@ -79,9 +77,12 @@ class Verification(Record):
     """With ``deep``: the run folder whose files were read again in place of the archive's extracts."""
 
 
-def _same(what: str, expected: object, found: object, where: str, next_step: str = "") -> None:
-    if expected != found:
-        raise TrustError(what, where=where, expected=str(expected), found=str(found), next_step=next_step)
+def _statement(path: Path) -> bytes:
+    """A signed file of the ledger. Raises TrustError where it cannot be one."""
+    try:
+        return read_plain(path, dsse.FILE_LIMIT)
+    except OSError as error:
+        raise TrustError("a signed file cannot be read", where=str(path), found=str(error.strerror)) from error
 
 
 def _intent(report: ReportPredicate, folder: Path, workspace: Path | None, trust: Trust) -> Signed:
@@ -92,8 +93,8 @@ def _intent(report: ReportPredicate, folder: Path, workspace: Path | None, trust
         places.insert(0, workspace / LEDGER / name)
     for place in places:
         if place.is_file():
-            data = place.read_bytes()
-            _same("the intent is another than the report names", report.plan.intent, sha256_bytes(data), str(place))
+            data = _statement(place)
+            same("the intent is another than the report names", report.plan.intent, sha256_bytes(data), str(place))
             return open_signed(data, trust, str(place))
     raise TrustError(
         "the report's intent is missing: nothing shows what was planned before the run",
@@ -107,19 +108,19 @@ def _intent(report: ReportPredicate, folder: Path, workspace: Path | None, trust
 def _check_sealed(report: ReportPredicate, intent: SignedIntent, plan: Plan, raw_plan: object, where: str) -> None:
     """Plan, seed, order and times agree with the intent that was signed first."""
     moved = "the plan was changed after it was sealed: nothing that was drawn from it follows any more"
-    _same(moved, report.plan.digest, sha256_json(raw_plan), where)
-    _same(moved, intent.plan_digest, report.plan.digest, where)
-    _same(
+    same(moved, report.plan.digest, sha256_json(raw_plan), where)
+    same(moved, intent.plan_digest, report.plan.digest, where)
+    same(
         "the seed is not the one committed to", plan.seed_commitment, commitment(bytes.fromhex(report.plan.seed)), where
     )
     for found in (report.plan.seed_commitment, intent.seed_commitment):
-        _same("the seed's commitment differs", plan.seed_commitment, found, where)
-    _same("the order's text was changed", report.order.digest, sha256_bytes(report.order.text.encode()), where)
+        same("the seed's commitment differs", plan.seed_commitment, found, where)
+    same("the order's text was changed", report.order.digest, sha256_bytes(report.order.text.encode()), where)
     for found in (plan.order_digest, intent.order_digest):
-        _same("the plan was made for another order", report.order.digest, found, where)
-    _same("the order's name differs", (plan.order, plan.order), (report.order.name, intent.order), where)
-    _same("the run's name differs", intent.run, report.run, where)
-    _same("the seat differs", (plan.seat, plan.seat_digest), (report.seat.name, report.seat.digest), where)
+        same("the plan was made for another order", report.order.digest, found, where)
+    same("the order's name differs", (plan.order, plan.order), (report.order.name, intent.order), where)
+    same("the run's name differs", intent.run, report.run, where)
+    same("the seat differs", (plan.seat, plan.seat_digest), (report.seat.name, report.seat.digest), where)
     times = [intent.created_at, report.started_at, report.ended_at, report.created_at]
     if sorted(times, key=lambda text: moment(text, where)) != times:
         raise TrustError(
@@ -127,25 +128,16 @@ def _check_sealed(report: ReportPredicate, intent: SignedIntent, plan: Plan, raw
         )
 
 
-def _check_subjects(signed: Signed, report: ReportPredicate, intent: SignedIntent, plan: Plan) -> None:
-    """What was planned and announced is what the report is about."""
-    promised = {**intent.candidate, **plan.subjects, "order": report.order.digest, "plan": report.plan.digest}
-    for name, digest in promised.items():
-        _same(f"another {name} than was planned", digest, signed.subjects.get(name, "nothing"), signed.where)
-    told = None if report.craft is None else sha256_json(report.craft.model_dump(mode="json"))
-    _same("the history of attempts was changed", signed.subjects.get("craft.history"), told, signed.where)
-
-
 def _check_challenge(report: ReportPredicate, workspace: Path | None, trust: Trust, where: str) -> None:
     """A challenge that the report cites is in the ledger, is one of its seat, and was signed before."""
     if report.challenge is None or workspace is None:
         return
     path = workspace / LEDGER / (report.challenge + SUFFIX)
-    _same("the challenge that the report cites is missing", True, path.is_file(), f"{where}, {path}")
-    data = path.read_bytes()
-    _same("the challenge is another than the report names", report.challenge, sha256_bytes(data), str(path))
+    same("the challenge that the report cites is missing", True, path.is_file(), f"{where}, {path}")
+    data = _statement(path)
+    same("the challenge is another than the report names", report.challenge, sha256_bytes(data), str(path))
     cited = open_signed(data, trust, str(path))
-    _same("the challenge is of another seat", report.seat.name, cited.of(Challenge).seat, str(path))
+    same("the challenge is of another seat", report.seat.name, cited.of(Challenge).seat, str(path))
     if cited.at > moment(report.created_at, where):
         raise TrustError("the challenge is newer than the report", where=where, found=str(path))
 
@@ -159,7 +151,7 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
     """Every gate of the plan, in its order, says again what the report says it said."""
     plan = measured.plan
     planned = [(gate.name, gate.version) for gate in plan.gates]
-    _same("not the plan's gates", planned, [(gate.name, gate.version) for gate in report.gates], where)
+    same("not the plan's gates", planned, [(gate.name, gate.version) for gate in report.gates], where)
     sampled = {sample.window for sample in measured.samples}
     for sealed, stated in zip(plan.gates, report.gates, strict=True):
         place = f"{where}, {sealed.name}@{sealed.version}"
@@ -172,42 +164,12 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
         again = [verdict.status, *verdict.reasons, *map(_in_words, verdict.figures)]
         said = [stated.verdict, *stated.reasons, *map(_in_words, stated.figures)]
         for expected, found in zip_longest(again, said, fillvalue="nothing more"):
-            _same("the verdict does not follow from the samples", expected, found, place)
-        _same("the verdict does not follow from the samples", verdict.figures, stated.figures, place)
-    _same("the overall verdict does not follow", overall(gate.verdict for gate in report.gates), report.verdict, where)
+            same("the verdict does not follow from the samples", expected, found, place)
+        same("the verdict does not follow from the samples", verdict.figures, stated.figures, place)
+    same("the overall verdict does not follow", overall(gate.verdict for gate in report.gates), report.verdict, where)
     stood = witnesses(((gate.name, gate.verdict) for gate in report.gates), measured.boots)
-    _same("the outside witnesses do not follow", stood, report.assurance, where)
-    _check_self_test(report, planned, where)
-
-
-def _check_self_test(report: ReportPredicate, planned: list[tuple[str, int]], where: str) -> None:
-    """Each gate once, on a must-fail case of its own that this checkout has too, and it did not pass it."""
-    for test in report.self_test:
-        place = f"{where}, self_test of {test.gate}@{test.version}"
-        _same("a gate was not shown to fail where it must", True, test.status is not Status.PASS, place)
-        if test.case not in must_fail(test.gate):
-            known = ", ".join(sorted(must_fail(test.gate))) or "none of a gate of this name"
-            raise TrustError(
-                "a gate was shown a case that it does not have", where=place, expected=known, found=test.case
-            )
-    tested = sorted((test.gate, test.version) for test in report.self_test)
-    _same("a gate was not shown to fail where it must", sorted(planned), tested, f"{where}, self_test")
-
-
-def _check_statement(signed: Signed, report: ReportPredicate, intent: Signed) -> None:
-    """What the report says of itself as an entry of the ledger, and of how often blocks were measured again."""
-    where = signed.where
-    _same("the report does not follow its intent alone", (intent.digest,), report.parents, f"{where}, parents")
-    own, announced = (sorted(signer.key.id for signer in each.signers) for each in (signed, intent))
-    _same(
-        "the report is signed by another key than its intent",
-        ", ".join(announced),
-        ", ".join(own),
-        where,
-        "whoever announced a run signs its report; `runner reproduce` is how somebody else vouches for it",
-    )
-    aside = sum(name.startswith(SET_ASIDE) for name in report.evidence.files)
-    _same("blocks measured again are not those set aside", aside, report.repeats, f"{where}, repeats")
+    same("the outside witnesses do not follow", stood, report.assurance, where)
+    check_self_test(report, planned, where)
 
 
 def _archive(report: ReportPredicate, folder: Path) -> bytes:
@@ -222,7 +184,7 @@ def _archive(report: ReportPredicate, folder: Path) -> bytes:
                 "the evidence archive cannot be read", where=str(path), found=str(error.strerror)
             ) from error
     found = sha256_bytes(data) if data else None
-    _same("another evidence archive than was signed", report.evidence.archive, found, str(path))
+    same("another evidence archive than was signed", report.evidence.archive, found, str(path))
     return data
 
 
@@ -240,7 +202,11 @@ def _text(report: ReportPredicate, measured: Measured, folder: Path) -> Literal[
     path = folder / TEXT
     if not path.is_file():
         return "missing"
-    return "same" if path.read_bytes() == render(report, measured).encode() else "different"
+    text = render(report, measured).encode()
+    try:
+        return "same" if read_plain(path, len(text)) == text else "different"
+    except OSError:  # longer than what was written, or not to be read
+        return "different"
 
 
 def read_report(path: Path, trust: Trust) -> tuple[Signed, ReportPredicate, Path]:
@@ -276,14 +242,17 @@ def _full(index: EvidencePart, folder: Path | None) -> dict[str, bytes]:
     Raises TrustError for a file that is another than the report was made from.
     """
     found: dict[str, bytes] = {}
+    listed = {path.relative_to(folder).as_posix() for path in folder.glob("evidence/**/*.json")} if folder else set()
+    if more := sorted(listed - index.files.keys()):
+        raise TrustError(
+            "the run has evidence that the report leaves out", where=str(folder), expected="none", found=", ".join(more)
+        )
     for name, digest in index.files.items():
-        path = folder / name if folder is not None and PurePosixPath(name).is_relative_to("evidence") else None
-        if path is None or ".." in path.parts or not path.is_file():
+        path = folder / name if folder is not None else None
+        if path is None or not path.is_file():
             continue
         found[name] = path.read_bytes()
-        _same(
-            "the run's own evidence is not what the report is made from", digest, sha256_bytes(found[name]), str(path)
-        )
+        same("the run's own evidence is not what the report is made from", digest, sha256_bytes(found[name]), str(path))
     return found
 
 
@@ -302,10 +271,11 @@ def verify(
     announced = _intent(report, folder, workspace, trust)
     intent = announced.of(SignedIntent)
     _check_sealed(report, intent, measured.plan, raw["plan"], where)
-    _check_statement(signed, report, announced)
+    check_statement(signed, report, announced)
     _check_place(report, where)
-    _check_subjects(signed, report, intent, measured.plan)
+    check_subjects(signed, report, intent, measured.plan)
     _check_challenge(report, workspace, trust, where)
+    check_files(report, measured.plan, where)
     check_samples(report, measured, where)
     check_seat(report, measured, where)
     check_order(report.order.text, measured.plan, where)
@@ -318,6 +288,9 @@ def verify(
         evidence = kept | full
         again = replay(measured, report.evidence, evidence, where, full=full.keys())
         told = str(own) if full else ""
+        named = {digest for sample in measured.samples for digest in sample.evidence}
+        files = report.evidence.files
+        again.missing += sorted(name for name in files.keys() - evidence.keys() if files[name] not in named)
         draw = Draw(bytes.fromhex(report.plan.seed), report.plan.digest)
         for name, one in evidence.items():
             place = f"{folder / EVIDENCE}, {name}"

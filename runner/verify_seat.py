@@ -54,6 +54,10 @@ def check_seat(report: ReportPredicate, measured: Measured, where: str) -> None:
     if plan.instruments != report.graders:
         _refuse("other graders than were sealed", where, plan.instruments, report.graders)
     spent, paid = sum(boot.seconds for boot in boots), sum(cost.seconds for cost in report.costs)
+    named = [cost.what for cost in report.costs]
+    planned = {*(f"gate {gate.name}" for gate in plan.gates), *(f"boot {boot.id}" for boot in plan.boots)}
+    if len(set(named)) != len(named) or not planned.issuperset(named):
+        _refuse("costs of what was not planned, or named twice", where, ", ".join(sorted(planned)), ", ".join(named))
     if spent != paid or any(cost.seconds < 0 for cost in report.costs):
         _refuse("the costs are not the boots' seat time", where, f"{spent} s", f"{paid} s")
 

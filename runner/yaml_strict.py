@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from runner.errors import InputError
 from runner.hidden import first_unseen
@@ -29,6 +30,8 @@ MAX_DEPTH = 32
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 MAX_FAULTS = 20
 """Shown of one file; whoever has more begins with these."""
+_RECORD = re.compile("Input should be a valid dictionary or instance of .*")
+"""Pydantic's words for a field that is a record."""
 _WRITE_VALUE = "write the value or leave the key out; inside { } and [ ], text with a comma needs quotes"
 _WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 _LEAVE_OUT = "write a line feed, or leave it out"
@@ -105,11 +108,14 @@ class Document:
             return TypeAdapter(shape).validate_python(self.value if value is None else value)
         except ValidationError as error:
             faults = error.errors(include_url=False, include_input=False)
-            lines = [self._line(fault["loc"], fault["msg"]) for fault in faults[:MAX_FAULTS]]
+            places = [_place(fault) for fault in faults]
+            lines = [
+                self._line(at, fault["msg"]) for at, fault in zip(places[:MAX_FAULTS], faults[:MAX_FAULTS], strict=True)
+            ]
             lines += [f"and {len(faults) - MAX_FAULTS} more"] if len(faults) > MAX_FAULTS else []
             raise InputError(
                 f"{self.file} is not a valid {_name_of(shape)}",
-                where=str(self.locate(faults[0]["loc"])),
+                where=str(self.locate(places[0])),
                 found="\n    ".join(["", *lines]),
                 next_step="correct the fields above; `runner schema NAME` prints what each one may hold: "
                 "order, craftspeople, reviews, open-items or seat",
@@ -117,7 +123,13 @@ class Document:
 
     def _line(self, path: tuple[str | int, ...], message: str) -> str:
         name = ".".join(str(part) for part in path)
-        return f"{self.locate(path)}: {name}: {message.removeprefix('Value error, ')}"
+        said = _RECORD.sub("expected keys and values, not a single word or list", message.removeprefix("Value error, "))
+        return f"{self.locate(path)}: {name}: {said}"
+
+
+def _place(fault: ErrorDetails) -> tuple[str | int, ...]:
+    """Where a fault stands; of a record of no known kind, the kind."""
+    return (*fault["loc"], "kind") if fault["type"] == "union_tag_invalid" else fault["loc"]
 
 
 def _name_of(shape: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from carve_kernels.abi import ROW_BINS
+from carve_kernels.cuda.registry import FAULTY
 
 from runner.errors import InputError
 from serve.prediction import ScratchFormula
@@ -44,7 +45,7 @@ def scratch_of(libraries: Collection[str], *, processors: int, groups: int) -> S
         partial = pairs * (intermediate // _BLOCK) + chunks * _HOUSE_ROWS
         return _CONTROL + partial * 2 * _BLOCK * 4 + pairs * hidden * 4
 
-    rules: dict[str, _Sizes] = {"incumbent": incumbent, "lna2": lna2}
+    rules: dict[str, _Sizes] = {"incumbent": incumbent, **dict.fromkeys(("lna2", *FAULTY), lna2)}
     if unknown := sorted(set(libraries) - rules.keys()):
         raise InputError("no rule for a library's scratch", expected=", ".join(rules), found=", ".join(unknown))
 

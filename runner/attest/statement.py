@@ -161,11 +161,25 @@ def open_envelope(envelope: dsse.Envelope, trust: Trust, where: str) -> Signed:
     roles = (ROLE_OF[type(predicate)],)
     if roles != ("adopter",) and any(sshsig.is_sshsig(each.value) for each in envelope.signatures):
         raise TrustError("an SSH signature is for what people decide", where=where, found=statement.predicate_type)
+    if isinstance(predicate, Waiver):
+        moment(predicate.expires_at, where)
     signers = tuple(trust.signer(each.key_id, roles, at, where) for each in envelope.signatures)
     named = {each.name: each.digest.sha256 for each in statement.subject}
     if len(named) != len(statement.subject) or list(named) != sorted(named):
         raise TrustError("subjects out of order or named twice", where=where, found=", ".join(named))
+    if named and (about := _about(predicate)) not in (None, named):
+        what = "a statement about something else than it says"
+        raise TrustError(what, where=where, expected=str(about), found=str(named))
     return Signed(envelope.digest, predicate, raw, named, signers, where)
+
+
+def _about(predicate: Predicate) -> dict[str, str] | None:
+    """The subjects of a decision, which readers of subjects alone go by; None where they do not follow from it."""
+    if isinstance(predicate, Adoption | Waiver):
+        return {"report": predicate.report.digest}
+    if isinstance(predicate, Revocation):
+        return {"decision": predicate.revokes}
+    return None
 
 
 __all__ = [

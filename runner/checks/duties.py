@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 
 from runner.checks.citations import find_order
 from runner.checks.fault import Fault
@@ -25,6 +26,10 @@ OTHER_SIDE = (
 
 def duties(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
     """Every duty that is not met."""
+    try:
+        date.fromisoformat(order.date)
+    except ValueError:
+        yield Fault(("date",), f"{order.date!r} is no day: write it as 2026-11-30")
     yield from _prior_art(order)
     yield from _capabilities(order, manifest)
     yield from _deliveries(order)

@@ -21,6 +21,7 @@ from runner.model.order import KernelOrder, RecipeOrder, RunnableOrder, WorkOrde
 from runner.model.seat import SeatManifest
 from runner.paths import source_root, workspace
 from runner.steps.make import estimate
+from serve.adapters.fake_model import BEHAVIOURS
 
 CPU_SOURCES = "kernels/cpu/"
 BROUGHT = "packs/"
@@ -63,6 +64,12 @@ def _variants(order: KernelOrder, manifest: SeatManifest) -> Iterator[Fault]:
                 f"there is no GPU variant {candidate.variant}; known: {', '.join(GPU_VARIANTS)}",
             )
         return
+    if manifest.adapter == "fake":
+        marked = any(request.name == "watermark" for request in order.gates)
+        for name in (candidate.variant, *([f"{candidate.variant}-watermark"] if marked else [])):
+            if name not in BEHAVIOURS:
+                message = f"seat {manifest.name} compiles nothing and has no {name}; it plays {', '.join(BEHAVIOURS)}"
+                yield Fault(("candidate", "variant"), message)
     if candidate.incumbent not in VARIANTS:
         message = f"there is no incumbent {candidate.incumbent}; known: {', '.join(VARIANTS)}"
         yield Fault(("candidate", "incumbent"), message)

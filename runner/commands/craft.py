@@ -34,6 +34,8 @@ def dispatch(
     as_json: AsJson = False,
 ) -> int:
     """Give an order to a craftsperson, in a clone of its own, until a candidate is frozen (or, executed, passes)."""
+    import signal
+
     from runner.commands.progress import watching
     from runner.craft.bench import benches
     from runner.craft.dispatch import Dispatch
@@ -49,6 +51,9 @@ def dispatch(
         return 0
     if not to:
         raise InputError("nobody is named", expected="--to NAME", found="nothing")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as an interrupt does: what is known of the session is kept
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     with watching(quiet=quiet or as_json) as progress:
         given = Dispatch(order, to, workspace(), source_root(), progress, network_because, hand_in)
         if execute:

@@ -7,19 +7,21 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.clock import now
 from runner.craft import guard, repository, sandbox
 from runner.craft.bench import REVIEWS, SEALED, Bench, benches, crafts
+from runner.craft.command_line import NOT_RUN
 from runner.craft.globs import permitted
 from runner.craft.guard import Watched
+from runner.craft.interruption import AGAIN, ENDED, JOURNAL, STARTED, Interruption, interruption
 from runner.craft.sandbox import Walls
 from runner.craft.session import Setting, finding, hold
 from runner.craft.store import REGULAR, Change, Store, digests, tree_digest
 from runner.digest import canonical_json, sha256_bytes, sha256_file
-from runner.errors import StateError
+from runner.errors import SeatError, StateError
 from runner.files import write_whole
 from runner.model.attempt import Attempt, Finding, Session
 from runner.model.craftsperson import CraftspersonEntry, Limits
@@ -27,7 +29,7 @@ from runner.sandbox import devices
 from runner.steps.journal import Journal
 from runner.visible import shortened
 
-BRIEF, CLONE, TRANSCRIPT, JOURNAL = "BRIEF.md", "clone", "transcript.log", "journal.jsonl"
+BRIEF, CLONE, TRANSCRIPT = "BRIEF.md", "clone", "transcript.log"
 GIVEN = "given.json"
 """How the clone's own git stood when it was made."""
 FREE_BYTES = 500 << 20
@@ -83,10 +85,37 @@ class Task:
 
 
 def worked(task: Task, store: Store) -> Attempt:
-    """A whole attempt of an agent. Raises as :func:`prepare`."""
-    prepare(task, store)
+    """A whole attempt of an agent; one that was interrupted goes on in its clone.
+
+    Raises as :func:`prepare`, and SeatError where the command could not be run.
+    """
+    earlier = unfinished(task)
+    if earlier:
+        task = replace(task, base=earlier.base, start=earlier.start, brief=task.brief + AGAIN)
+        _equip(task)
+    else:
+        prepare(task, store)
     session, found = sit(task)
+    if earlier:
+        session = session.model_copy(update={"interrupted": earlier.told})
+        found = [*earlier.findings, *found]
     return _look(task, store, session, found)
+
+
+def unfinished(task: Task) -> Interruption | None:
+    """The attempt that something interrupted, if any.
+
+    Raises StateError where it is a person's, who has not handed it in, and an agent is to go on.
+    """
+    earlier = interruption(task.folder, task.walls.clone)
+    if earlier and earlier.kind == "person" != task.entry.kind:
+        raise StateError(
+            "a person works on this attempt and has not handed it in",
+            where=str(task.walls.clone),
+            found=f"given to a person, now to {task.name}",
+            next_step=f"hand it in with --hand-in, or take it back: remove {task.walls.clone}",
+        )
+    return earlier
 
 
 def sit(task: Task) -> tuple[Session, list[Finding]]:
@@ -95,17 +124,34 @@ def sit(task: Task) -> tuple[Session, list[Finding]]:
     own = (task.walls.clone, task.walls.home, task.walls.temporary, task.bench.folder / REVIEWS, *busy)
     watched = Watched(task.order, task.checkout, task.workspace, crafts(), own)
     before, journal = guard.read(watched), Journal(task.folder / JOURNAL)
-    journal.write("session-started", craftsperson=task.name, attempt=task.number)
-    session, faults = hold(_setting(task, task.entry.argv, task.folder / TRANSCRIPT, task.entry.limits, journal))
-    journal.write("session-ended", exit_code=session.exit_code)
-    return session, [*faults, *guard.compare(before, watched)]
+    _started(task, journal)
+    try:
+        held = hold(_setting(task, task.entry.argv, task.folder / TRANSCRIPT, task.entry.limits, journal))
+    except SeatError:
+        shutil.rmtree(task.folder, ignore_errors=True)  # it never began
+        raise
+    journal.write(ENDED, exit_code=held.session.exit_code)
+    compared = guard.compare(before, watched, held.wrote)
+    session = held.session.model_copy(update={"meanwhile": tuple(map(shortened, compared.meanwhile))})
+    return session, [*held.findings, *compared.findings]
+
+
+def _started(task: Task, journal: Journal) -> None:
+    journal.write(
+        STARTED,
+        craftsperson=task.name,
+        attempt=task.number,
+        by=task.entry.kind,
+        base=task.base,
+        start=task.start,
+    )
 
 
 def waiting(task: Task, store: Store) -> Path:
     """A person's clone, made where there is none yet."""
     if not task.walls.clone.exists():
         prepare(task, store)
-        Journal(task.folder / JOURNAL).write("session-started", craftsperson=task.name, attempt=task.number)
+        _started(task, Journal(task.folder / JOURNAL))
     return task.walls.clone
 
 
@@ -118,7 +164,7 @@ def handed_in(task: Task, store: Store) -> Attempt:
     session = Session(
         sandbox="none",
         network="open",
-        started_at=Journal(task.folder / JOURNAL).of("session-started")[0].at,
+        started_at=Journal(task.folder / JOURNAL).of(STARTED)[0].at,
         ended_at=now(),
         exit_code=0,
         heartbeats=0,
@@ -133,8 +179,7 @@ def prepare(task: Task, store: Store) -> None:
     """Clone, home and brief, all fresh. Raises StateError where the disk is too full."""
     walls = task.walls
     shutil.rmtree(task.folder, ignore_errors=True)
-    for folder in (walls.home, walls.temporary):
-        folder.mkdir(parents=True)
+    task.folder.mkdir(parents=True)
     needed, free = FREE_BYTES + task.entry.limits.disk_bytes, shutil.disk_usage(task.folder).free
     if free < needed:
         raise StateError(
@@ -145,14 +190,22 @@ def prepare(task: Task, store: Store) -> None:
             next_step="free the disk, or lower limits.disk_bytes of the craftsperson",
         )
     task.bench.trap()
-    store.clone(task.start, walls.clone)
+    store.clone(task.start, walls.clone, named=task.entry.kind == "agent")
     write_whole(task.folder / GIVEN, canonical_json(repository.read(walls.clone)))
+    _equip(task)
+
+
+def _equip(task: Task) -> None:
+    """Home, temporary folder and brief."""
+    walls = task.walls
+    for folder in (walls.home, walls.temporary):
+        folder.mkdir(parents=True, exist_ok=True)
     for name in ("brief.md", f"home/{BRIEF}"):
         write_whole(task.folder / name, task.brief.encode())
     for name in task.entry.home:
         source, target = Path.home() / name, walls.home / name
         if source.is_dir():
-            shutil.copytree(source, target)
+            shutil.copytree(source, target, dirs_exist_ok=True)
         elif source.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
@@ -170,7 +223,17 @@ def _look(task: Task, store: Store, session: Session, found: list[Finding]) -> A
         found += repository.compare(task.walls.clone, given, store)
     except StateError as error:
         found.append(finding("not-a-file", f"the clone cannot be read: {error.what}: {error.found}"))
-    refused = {one.kind for one in found} & {"outside-allowed", "not-a-file"}
+    kinds = {one.kind for one in found}
+    if session.exit_code in NOT_RUN and kinds == {"failed", "no-change"}:
+        words = next(one.detail for one in found if one.kind == "failed")
+        shutil.rmtree(task.walls.clone, ignore_errors=True)
+        raise SeatError(
+            "the craftsperson's command could not be run, so no attempt is counted",
+            where=" ".join(task.entry.argv),
+            found=words,
+            next_step=f"mend argv (or readable) of {task.name}; its transcript: {task.folder / TRANSCRIPT}",
+        )
+    refused = kinds & {"outside-allowed", "not-a-file"}
     if task.entry.kind == "agent" and task.walls.clone.is_dir() and not refused:
         found += _imports(task)  # runs Python in the clone: never with files there that the order does not allow
     attempt = Attempt(
@@ -248,9 +311,10 @@ def _imports(task: Task) -> Iterator[Finding]:
     """Where the session's Python takes the checkout's packages from."""
     limits = task.entry.limits.model_copy(update={"wall_seconds": 60, "output_bytes": 10_000})
     told = task.folder / "imports.log"
+    told.unlink(missing_ok=True)
     journal = Journal(task.folder / JOURNAL)
     setting = _setting(task, (sys.executable, "-c", IMPORTS), told, limits, journal)
-    session, _ = hold(setting)
+    session = hold(setting).session
     clone = setting.walls.checkout if task.sandboxed else setting.walls.clone
     lines = [line.partition(" ") for line in told.read_text(errors="replace").splitlines()]
     outside = [f"{name} from {path}" for name, _, path in lines if not Path(path).is_relative_to(clone)]
@@ -259,4 +323,4 @@ def _imports(task: Task) -> Iterator[Finding]:
         yield finding("imports-outside", f"tests in the clone would import other code than the clone's: {detail}")
 
 
-__all__ = ["Task", "handed_in", "prepare", "sit", "waiting", "worked"]
+__all__ = ["JOURNAL", "Task", "handed_in", "prepare", "sit", "unfinished", "waiting", "worked"]

@@ -1,104 +1,59 @@
-"""What the processes of a session ask the kernel to open, make, move or remove, read as it is asked.
+"""What the processes of a session ask the kernel to change or to reach that is not theirs, read as it is asked.
 
 A seccomp filter hands these calls to the keeper, which notes where each leads and lets it go on (seccomp_unotify(2),
-Linux 5.5, no privilege; nobody can take the filter off again). It holds nothing back: a process may change a path
-between this look and the kernel's own, so this names what is done in the open, and the walls are bubblewrap's. What a
-service does that a session only asks (cron, a container daemon) is not its own call and is not seen here.
+Linux 5.5, no privilege; nobody can take the filter off again). A call on a process that is not the session's is refused
+as well: its number cannot be changed afterwards. A path can, between this look and the kernel's own, so of files this
+names what is done in the open, and the walls are bubblewrap's. Nobody moves the paths themselves: mounting is refused.
+What a service does that was asked before the session (cron, a container that runs) is not its call and is not seen.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import platform
 import select
 import socket
+import stat
 import struct
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
-from typing import Any
+from threading import Event, Thread
+from typing import Any, TypeVar
+
+from runner.craft.call_table import CALLS, NUMBERS, Call, DescriptorCall, PathCall, ProcessCall, SocketCall, program
+from runner.craft.others import Others
 
 _PR_SET_NO_NEW_PRIVS = 38
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 8
-_ALLOW, _NOTIFY, _NO_SUCH_CALL = 0x7FFF0000, 0x7FC00000, 0x00050000 | 38
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
 _NOTIFICATION, _RESPONSE = struct.Struct("=QIIiIQ6Q"), struct.Struct("=QqiI")
 _AT_FDCWD = -100
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _PATH_BYTES = 4096
-_X32 = 0x40000000
-_GONE = ("/proc/", "/sys/", "/dev/")
-"""Kernel's own files; what was left in shared memory counts all the same."""
 _SHARED_MEMORY = "/dev/shm/"
+_DEVICES = (
+    *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"),
+    *("/dev/fd", "/dev/std", "/dev/nvidia", "/dev/dri", "/dev/kfd", "/dev/mqueue"),
+)
+"""Device files that change nothing of the machine; what was left in shared memory counts all the same."""
+_NAMES = (
+    *("/run/nscd/", "/run/systemd/userdb/", "/run/systemd/resolve/", "/run/avahi-daemon/", "/run/systemd/journal/"),
+    *("/dev/log", "/run/uuidd/"),
+)
+"""Sockets of services that answer who and where somebody is, or keep a log: libraries ask them unbidden."""
+_SOCKET_BYTES = 110
+"""``struct sockaddr_un``."""
+T = TypeVar("T")
 NOTED = 40
 """How many paths of a kind are kept."""
-
-
-@dataclass(frozen=True)
-class _Call:
-    """Where the arguments of a call lie: (folder descriptor or none, path) pairs, and the flags of an open."""
-
-    paths: tuple[tuple[int | None, int], ...]
-    flags: int | None = None
-    follows: bool = True
-    """Whether a link in the last place is followed."""
-    makes: bool = False
-    """Whether it does nothing where its last path stands already: ``mkdir -p`` asks for every folder above."""
-
-
-_AT = ((0, 1),)
-_MAKES = _Call(_AT, follows=False, makes=True)
-_CALLS = {
-    "openat": _Call(_AT, flags=2),
-    "openat2": _Call(_AT, flags=2),
-    "truncate": _Call(((None, 0),)),
-    "renameat": _Call(((0, 1), (2, 3)), follows=False),
-    "renameat2": _Call(((0, 1), (2, 3)), follows=False),
-    "linkat": _Call(((0, 1), (2, 3)), follows=False, makes=True),
-    "symlinkat": _Call(((1, 2),), follows=False, makes=True),
-    "mkdirat": _MAKES,
-    "mknodat": _MAKES,
-    "unlinkat": _Call(_AT, follows=False),
-    "fchmodat": _Call(_AT),
-    "fchmodat2": _Call(_AT),
-    "open": _Call(((None, 0),), flags=1),
-    "creat": _Call(((None, 0),)),
-    "rename": _Call(((None, 0), (None, 1)), follows=False),
-    "link": _Call(((None, 0), (None, 1)), follows=False, makes=True),
-    "symlink": _Call(((None, 1),), follows=False, makes=True),
-    "mkdir": _Call(((None, 0),), follows=False, makes=True),
-    "mknod": _Call(((None, 0),), follows=False, makes=True),
-    "unlink": _Call(((None, 0),), follows=False),
-    "rmdir": _Call(((None, 0),), follows=False),
-    "chmod": _Call(((None, 0),)),
-}
-_REFUSED = ("io_uring_setup", "open_by_handle_at")
-"""Ways to open files that no filter sees; every program goes on without them."""
-_NUMBERS = {
-    "x86_64": (
-        0xC000003E,
-        {
-            **{"open": 2, "creat": 85, "openat": 257, "openat2": 437, "truncate": 76, "rename": 82, "renameat": 264},
-            **{"renameat2": 316, "link": 86, "linkat": 265, "symlink": 88, "symlinkat": 266, "mkdir": 83},
-            **{"mkdirat": 258, "mknod": 133, "mknodat": 259, "unlink": 87, "unlinkat": 263, "rmdir": 84, "chmod": 90},
-            **{"fchmodat": 268, "fchmodat2": 452, "io_uring_setup": 425, "open_by_handle_at": 304, "seccomp": 317},
-        },
-    ),
-    "aarch64": (
-        0xC00000B7,
-        {
-            **{"openat": 56, "openat2": 437, "truncate": 45, "renameat": 38, "renameat2": 276, "linkat": 37},
-            **{"symlinkat": 36, "mkdirat": 34, "mknodat": 33, "unlinkat": 35, "fchmodat": 53, "fchmodat2": 452},
-            **{"io_uring_setup": 425, "open_by_handle_at": 265, "seccomp": 277},
-        },
-    ),
-}
-"""Architecture and numbers of the calls, from the kernel's tables of system calls."""
 
 
 class _Program(ctypes.Structure):
@@ -107,23 +62,9 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def _filter(architecture: int, numbers: dict[str, int]) -> bytes:
-    """The classic BPF program: the calls of the table to the keeper, the refused ones to nobody, the rest as ever."""
-    load, jump_equal, jump_at_least, answer = 0x20, 0x15, 0x35, 0x06
-    noted = [numbers[name] for name in _CALLS if name in numbers]
-    refused = [numbers[name] for name in _REFUSED]
-    tests = [(jump_at_least, _X32, 2), *((jump_equal, number, 2) for number in refused)]
-    tests += [(jump_equal, number, 1) for number in noted]
-    lines = [(load, 0, 0, 4), (jump_equal, 0, len(tests) + 3, architecture), (load, 0, 0, 0)]
-    for place, (kind, number, end) in enumerate(tests):
-        lines.append((kind, len(tests) - place - 1 + end, 0, number))
-    lines += [(answer, 0, 0, _ALLOW), (answer, 0, 0, _NOTIFY), (answer, 0, 0, _NO_SUCH_CALL)]
-    return b"".join(struct.pack("=HBBI", code, yes, no, value) for code, yes, no, value in lines)
-
-
 @dataclass
 class Calls:
-    """The calls of one command: what it wrote outside its own folders, and what it opened that is sealed."""
+    """The calls of one command: what it wrote outside its own folders, opened that is sealed, and reached."""
 
     own: Sequence[str]
     """Folders that it may write in."""
@@ -133,43 +74,58 @@ class Calls:
     """Folders inside ``own`` that it may read alone."""
     wrote: dict[str, None] = field(default_factory=dict)
     opened: dict[str, None] = field(default_factory=dict)
+    reached: dict[str, None] = field(default_factory=dict)
+    """Processes and sockets of others."""
     unseen: str = ""
     """Why nothing is seen; empty where everything is."""
+    _bound: set[str] = field(default_factory=set)
+    """Names without a file that its own sockets have."""
 
     def __post_init__(self) -> None:
-        known = _NUMBERS.get(platform.machine())
-        self._ours, self._theirs = socket.socketpair()
+        known = NUMBERS.get(platform.machine())
         self._libc = ctypes.CDLL(None, use_errno=True)
+        self._over = Event()
+        self._others = Others(os.getpid())
         self._program, self._number = b"", 0
         if known:
-            self._program, self._number = _filter(*known), known[1]["seccomp"]
+            self._program, self._number = program(*known), known[1]["seccomp"]
             self._names = {number: name for name, number in known[1].items()}
 
-    def begin(self) -> None:
-        """In the child, before it becomes the command: the filter, whose listener goes to the keeper."""
-        program = _Program(len(self._program) // 8, self._program)
+    def start(self, begin: Callable[[], T]) -> T:
+        """What ``begin`` starts, and all that it starts in turn, is under the filter from its first moment.
+
+        It runs in a thread of its own, which alone is under the filter, too, and stays: a child that dies with its
+        parent dies with the thread that started it. Raises what ``begin`` raises.
+        """
+        listening: Future[int] = Future()
+        result: Future[T] = Future()
+        self._thread = Thread(target=self._under, args=(begin, listening, result), daemon=True)
+        self._thread.start()
+        if (listener := listening.result()) >= 0:  # a thread that the other one starts would be under the filter, too
+            Thread(target=self._notes, args=(listener,), daemon=True).start()
+        return result.result()
+
+    def close(self) -> None:
+        """End the thread that is under the filter; what it started dies where it was to die with it."""
+        self._over.set()
+        self._thread.join()
+
+    def _under(self, begin: Callable[[], T], listening: Future[int], result: Future[T]) -> None:
         listener = -1
         if self._program and self._libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
-            listener = self._libc.syscall(self._number, _SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(program))
+            filters = _Program(len(self._program) // 8, self._program)
+            listener = self._libc.syscall(self._number, _SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(filters))
         if listener < 0:
-            reason = os.strerror(ctypes.get_errno()) if self._program else f"not known for {platform.machine()}"
-            self._theirs.send(reason.encode())
-        else:
-            socket.send_fds(self._theirs, [b"+"], [listener])
-            os.close(listener)
-
-    def follow(self) -> None:
-        """In the keeper, once the command was started: note its calls from now on."""
-        self._theirs.close()
-        with self._ours:
-            told, descriptors, _, _ = socket.recv_fds(self._ours, 200, 1)
-        if descriptors:
-            Thread(target=self._notes, args=(descriptors[0],), daemon=True).start()
-        else:
-            self.unseen = told.decode(errors="replace") or "the filter could not be set"
+            self.unseen = os.strerror(ctypes.get_errno()) if self._program else f"not known for {platform.machine()}"
+        listening.set_result(listener)
+        try:
+            result.set_result(begin())
+        except Exception as error:  # noqa: BLE001 (raised where it is waited for)
+            result.set_exception(error)
+        self._over.wait()
 
     def _notes(self, listener: int) -> None:
-        """Until no process is left under the filter."""
+        """Answer every call, until nothing is left under the filter."""
         waiting = select.poll()
         waiting.register(listener, select.POLLIN)
         while all(event & select.POLLIN for _, event in waiting.poll()):
@@ -177,30 +133,97 @@ class Calls:
             with suppress(OSError):  # it was ended meanwhile
                 fcntl.ioctl(listener, _RECEIVE, data)
                 number, pid, _, call, _, _, *arguments = _NOTIFICATION.unpack(data)
-                with suppress(OSError, ValueError):  # a path that cannot be read leads nowhere
-                    self._note(pid, _CALLS[self._names[call]], arguments)
-                fcntl.ioctl(listener, _SEND, bytearray(_RESPONSE.pack(number, 0, 0, _CONTINUE)))
+                try:
+                    refused = self._note(pid, CALLS[self._names[call]], arguments)
+                except PermissionError:
+                    refused = True  # of a process that nobody may look into
+                except (OSError, ValueError):
+                    refused = False  # what is not there leads nowhere
+                answer = (0, -errno.EPERM, 0) if refused else (0, 0, _CONTINUE)
+                fcntl.ioctl(listener, _SEND, bytearray(_RESPONSE.pack(number, *answer)))
 
-    def _note(self, pid: int, call: _Call, arguments: Sequence[int]) -> None:
+    def _note(self, pid: int, call: Call, arguments: Sequence[int]) -> bool:
+        """Note a call; whether it is refused."""
+        if isinstance(call, ProcessCall):
+            other = self._others.reached(pid, call, arguments)
+            if other:
+                _keep(self.reached, other)
+            return bool(other)
+        if isinstance(call, SocketCall):
+            self._socket(pid, call, arguments)
+        elif isinstance(call, DescriptorCall):
+            self._file(pid, _opened(pid, arguments[0]), writes=True, reads=False)
+        else:
+            self._paths(pid, call, arguments)
+        return False
+
+    def _paths(self, pid: int, call: PathCall, arguments: Sequence[int]) -> None:
         flags = os.O_WRONLY if call.flags is None else _flags(pid, call, arguments)
         writes, reads = bool(flags & _WRITES), flags & os.O_ACCMODE != os.O_WRONLY
+        device = call.mode is not None and stat.S_IFMT(arguments[call.mode]) in (stat.S_IFBLK, stat.S_IFCHR)
         for folder, path in call.paths:
-            place = _place(pid, None if folder is None else arguments[folder], _text(pid, arguments[path]), call)
-            own, sealed = _depth(place, self.own), _depth(place, self.sealed)
-            if place.startswith(_GONE) and not place.startswith(_SHARED_MEMORY) and not sealed:
+            place = _place(pid, None if folder is None else arguments[folder], arguments[path], follows=call.follows)
+            makes = call.makes and (folder, path) == call.paths[-1]
+            if makes and os.path.lexists(f"/proc/{pid}/root{place}"):
                 continue
-            there = f"/proc/{pid}/root{place}"
-            if call.makes and (folder, path) == call.paths[-1] and os.path.lexists(there):
-                continue
-            if writes and max(sealed, _depth(place, self.kept)) >= own:
+            if device:
                 _keep(self.wrote, place)
-            if reads and sealed > own and not Path(there).is_dir():  # who walks through everything reads nothing
-                _keep(self.opened, place)
+            self._file(pid, place, writes=writes, reads=reads)
+
+    def _file(self, pid: int, place: str, *, writes: bool, reads: bool) -> None:
+        own, sealed = _depth(place, self.own), _depth(place, self.sealed)
+        if not sealed and self._is_harmless(place):
+            return
+        if writes and max(sealed, _depth(place, self.kept)) >= own:
+            _keep(self.wrote, place)
+        # Who walks through everything reads nothing.
+        if reads and sealed > own and not Path(f"/proc/{pid}/root{place}").is_dir():
+            _keep(self.opened, place)
+
+    def _is_harmless(self, place: str) -> bool:
+        """Of the kernel's own files: those of a process about itself, and devices that hold nothing."""
+        if _below(place, "/proc"):
+            process = place.split("/")[2:3]
+            return bool(process) and process[0].isdigit() and self._others.own(int(process[0]))
+        return place.startswith(_DEVICES)
+
+    def _socket(self, pid: int, call: SocketCall, arguments: Sequence[int]) -> None:
+        address = arguments[call.address]
+        length = 0 if call.length is None else arguments[call.length] & 0xFFFFFFFF
+        if call.length is None:  # the header of a message begins with address and length
+            address, length = struct.unpack("=QI", _memory(pid, address, 12))
+        if not address or length <= 2:  # a family and no name: any
+            return
+        raw = _memory(pid, address, min(length, _SOCKET_BYTES))
+        if int.from_bytes(raw[:2], sys.byteorder) != socket.AF_UNIX:
+            return
+        if raw[2] == 0:
+            self._nameless(pid, os.fsdecode(raw[3:]), binds=call.binds)
+            return
+        place = _path(pid, None, os.fsdecode(raw[2:].partition(b"\0")[0]), follows=not call.binds)
+        there = os.path.lexists(f"/proc/{pid}/root{place}")
+        if call.binds and not there:
+            self._file(pid, place, writes=True, reads=False)
+        elif not call.binds and there and not _depth(place, self.own) and not place.startswith(_NAMES):
+            _keep(self.reached, place)
+
+    def _nameless(self, pid: int, name: str, *, binds: bool) -> None:
+        """A name without a file, which only its own network knows."""
+        if binds:
+            self._bound.add(name)
+        elif name not in self._bound and f"@{name}" in Path(f"/proc/{pid}/net/unix").read_text(errors="replace"):
+            _keep(self.reached, f"@{name}")
 
     def report(self) -> dict[str, Any]:
         """What was seen, for the keeper's own report; of shared memory only what is still there."""
         wrote = [path for path in list(self.wrote) if not path.startswith(_SHARED_MEMORY) or os.path.lexists(path)]
-        return {"wrote": wrote, "opened": list(self.opened), "unseen": self.unseen}
+        return {
+            "wrote": wrote,
+            "opened": list(self.opened),
+            "reached": list(self.reached),
+            "unseen": self.unseen,
+            "all": len(self.wrote) < NOTED,
+        }
 
 
 def _keep(noted: dict[str, None], path: str) -> None:
@@ -240,27 +263,45 @@ def _pieces(pid: int, address: int) -> Iterator[bytes]:
         address += size
 
 
-def _flags(pid: int, call: _Call, arguments: Sequence[int]) -> int:
+def _flags(pid: int, call: PathCall, arguments: Sequence[int]) -> int:
     assert call.flags is not None, "an open"
     value = arguments[call.flags]
-    is_structure = call is _CALLS["openat2"]
+    is_structure = call is CALLS["openat2"]
     return int.from_bytes(_memory(pid, value, 8), "little") if is_structure else value & 0xFFFFFFFF
 
 
-def _place(pid: int, folder: int | None, text: str, call: _Call) -> str:
-    """The path that a call leads to, links followed, as its process sees it."""
-    if not text:
-        raise ValueError("an empty path is the descriptor itself")
+def _place(pid: int, folder: int | None, address: int, *, follows: bool) -> str:
+    """The path that a call leads to; without a path of its own it is about the descriptor itself."""
+    text = _text(pid, address) if address else ""
+    if text:
+        return _path(pid, folder, text, follows=follows)
+    if folder is None:
+        raise ValueError("no path at all")
+    return _opened(pid, folder)
+
+
+def _path(pid: int, folder: int | None, text: str, *, follows: bool) -> str:
+    """A path, links followed, as its process sees it."""
     descriptor = _AT_FDCWD if folder is None else ctypes.c_int(folder & 0xFFFFFFFF).value
     start = Path(f"/proc/{pid}/cwd" if descriptor == _AT_FDCWD else f"/proc/{pid}/fd/{descriptor}")
     path = text if text.startswith("/") else f"{start.readlink()}/{text}"
     for own in ("/proc/self", "/proc/thread-self"):
         if _below(path, own):
             path = f"/proc/{pid}{path.removeprefix(own)}"
-    if call.follows:
+    if follows:
         return os.path.realpath(path)
     head, tail = os.path.split(path.rstrip("/"))
-    return str(Path(os.path.realpath(head)) / tail)
+    return str(Path(os.path.realpath(head)) / tail).replace("//", "/", 1)
+
+
+def _opened(pid: int, descriptor: int) -> str:
+    """What an open file is called. Raises ValueError for one that has no name in the file system."""
+    if ctypes.c_int(descriptor & 0xFFFFFFFF).value == _AT_FDCWD:
+        return str(Path(f"/proc/{pid}/cwd").readlink())
+    name = str(Path(f"/proc/{pid}/fd/{ctypes.c_int(descriptor & 0xFFFFFFFF).value}").readlink())
+    if not name.startswith("/") or name.startswith("/memfd:") or name.endswith(" (deleted)"):
+        raise ValueError("no file")
+    return name
 
 
 __all__ = ["NOTED", "Calls"]

@@ -18,6 +18,7 @@ from runner.craft import sandbox
 from runner.craft.attempt import Task, handed_in, waiting, worked
 from runner.craft.bench import CANDIDATE, Bench, benches, take_lease
 from runner.craft.candidate import allowed_files
+from runner.craft.command_line import require_command
 from runner.craft.crew import craftsperson
 from runner.craft.retry import told
 from runner.craft.store import Store, digests, git
@@ -102,6 +103,8 @@ def dispatch(given: Dispatch) -> Attempt | Path:
             if entry.kind == "person" and not given.hand_in:
                 return waiting(task, store)
             attempt = handed_in(task, store) if entry.kind == "person" else worked(task, store)
+            for note in (*attempt.session.interrupted, *attempt.session.meanwhile):
+                given.progress.note(f"attempt {attempt.number}: {note}")
             for fault in attempt.findings:
                 given.progress.note(f"attempt {attempt.number}: {fault.kind}: {fault.detail}")
             if attempt.commit is not None:
@@ -149,6 +152,8 @@ def _may_start(given: Dispatch) -> None:
             found="none",
             next_step="install it (Debian: apt-get install bubblewrap)",
         )
+    if entry.kind == "agent":
+        require_command(given.name, entry, given.workspace, given.checkout, sandboxed=bool(sandbox.version()))
     if given.opens_network and not given.deviation:
         raise InputError(
             "the order closes the network and this craftsperson needs it",

@@ -66,21 +66,52 @@ def read(watched: Watched) -> Reading:
     )
 
 
-def compare(before: Reading, watched: Watched) -> Iterator[Finding]:
-    """A finding for whatever is not as it was."""
+@dataclass(frozen=True)
+class Compared:
+    """What is not as it was."""
+
+    findings: tuple[Finding, ...] = ()
+    meanwhile: tuple[str, ...] = ()
+    """What somebody else changed."""
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """Things of one kind that changed."""
+
+    kind: FindingKind
+    what: str
+    names: tuple[str, ...]
+
+
+def compare(before: Reading, watched: Watched, wrote: tuple[str, ...] | None = None) -> Compared:
+    """Whatever is not as it was: a finding where the session may have done it, a note where it was somebody else.
+
+    ``wrote`` is every path outside its own folders that the session asked to change. Without it nobody knows who
+    changed what, and everything is the session's.
+    """
+    findings, meanwhile = [], []
+    for moved in _moved(before, watched):
+        by_it = tuple(name for name in moved.names if wrote is None or _named(name, wrote))
+        if by_it:
+            findings.append(Finding(kind=moved.kind, detail=f"{moved.what}: {_listed(by_it)}"))
+        if others := tuple(name for name in moved.names if name not in by_it):
+            meanwhile.append(f"changed during the session, not by it: {_listed(others)}")
+    return Compared(tuple(findings), tuple(meanwhile))
+
+
+def _moved(before: Reading, watched: Watched) -> Iterator[_Moved]:
     if (now := setup(watched.checkout)) != before.setup:
         # Git would run what stands there now, so nothing more is asked of it.
-        yield _moved("main-changed", "the repository's own setup was changed", before.setup, now)
+        yield _differing("main-changed", "the repository's own setup was changed", before.setup, now)
         return
     after = read(watched)
     if after.order != before.order:
-        detail = f"{watched.order} was edited after its brief was made (sha256 {before.order}, now {after.order})"
-        yield Finding(kind="order-changed", detail=detail)
-    if after.files != before.files:
-        yield _moved("main-changed", "edits outside the clone, in the checkout", before.files, after.files)
+        what = f"edited after its brief was made (sha256 {before.order}, now {after.order})"
+        yield _Moved("order-changed", what, (str(watched.order),))
+    yield _differing("main-changed", "edits outside the clone, in the checkout", before.files, after.files)
     refs = {name: value for name, value in after.refs.items() if not _begun(Path(name), before.refs, watched)}
-    if refs != before.refs:
-        yield _moved("refs-changed", "branches, tags or stash that are not its own", before.refs, refs)
+    yield _differing("refs-changed", "branches, tags or stash that are not its own", before.refs, refs)
     told = {str(watched.order), *after.files, *before.files}
     made_by_runs = str(watched.workspace / "reports")
     places = {
@@ -89,12 +120,24 @@ def compare(before: Reading, watched: Watched) -> Iterator[Finding]:
         if path in before.places or not (path.startswith(made_by_runs) or _begun(Path(path), before.places, watched))
     }
     old, new = ({path: at for path, at in part.items() if path not in told} for part in (before.places, places))
-    if old != new:
-        yield _moved("outside-clone", "written or removed outside the clone", old, new)
+    yield _differing("outside-clone", "written or removed outside the clone", old, new)
     running = _stamps(Path(path) for path in before.code)  # what was loaded meanwhile is ours
-    if (running, after.hooks) != (before.code, before.hooks):
-        what = "written or removed where the runner itself is run from"
-        yield _moved("outside-clone", what, before.code | before.hooks, running | after.hooks)
+    what = "written or removed where the runner itself is run from"
+    yield _differing("outside-clone", what, before.code | before.hooks, running | after.hooks)
+
+
+def _differing(kind: FindingKind, what: str, before: Listing, after: Listing) -> _Moved:
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return _Moved(kind, what, tuple(names))
+
+
+def _named(name: str, wrote: Iterable[str]) -> bool:
+    """Whether one of the paths is this one, a folder above it or, of a ref that git told by its name, its file."""
+    if name.startswith("/"):
+        folder, last = os.path.split(name)
+        name = f"{os.path.realpath(folder)}/{last}"
+        return any(name == path or name.startswith(f"{path}/") for path in wrote)
+    return any(path.endswith((f"/{name}", f"/{name}.lock", "/packed-refs", "/packed-refs.lock")) for path in wrote)
 
 
 def _begun(path: Path, before: Listing, watched: Watched) -> bool:
@@ -107,10 +150,9 @@ def _begun(path: Path, before: Listing, watched: Watched) -> bool:
     return not mine and not any(name.startswith(f"{attempt}/") for name in before)
 
 
-def _moved(kind: FindingKind, what: str, before: Listing, after: Listing) -> Finding:
-    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+def _listed(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return Finding(kind=kind, detail=f"{what}: {', '.join(names[:SHOWN])}{more}")
+    return ", ".join(names[:SHOWN]) + more
 
 
 def setup(checkout: Path) -> Listing:
@@ -178,4 +220,4 @@ def _stamp(path: Path) -> str:
     return f"{about.st_size} {about.st_mtime_ns} {about.st_ino}"
 
 
-__all__ = ["Reading", "Watched", "compare", "read", "setup"]
+__all__ = ["Compared", "Reading", "Watched", "compare", "read", "setup"]

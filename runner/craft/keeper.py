@@ -38,26 +38,27 @@ class Keeper(Watchdog):
 
     def start(self) -> None:
         """Start the command in a session of its own; it dies with this process."""
+        child = self.calls.start(self._started)
+        self.pid = child.pid
+        child.returncode = 0  # Popen must never wait for it: reap() does
+
+    def _started(self) -> subprocess.Popen[bytes]:
         with Path(self.configuration["stdin"]).open("rb") as given:
-            child = subprocess.Popen(
+            return subprocess.Popen(
                 self.configuration["argv"],
                 env=self.configuration["environment"],
                 cwd=self.configuration["folder"],
                 stdin=given,
                 start_new_session=True,
-                close_fds=False,  # none of ours is inherited, and closing would open under the filter
-                preexec_fn=self._begin,  # noqa: PLW1509 (single-threaded until it has started)
+                close_fds=False,  # none of ours is inherited
+                preexec_fn=self._begin,  # noqa: PLW1509 (no other thread holds a lock that it takes)
             )
-        self.pid = child.pid
-        child.returncode = 0  # Popen must never wait for it: reap() does
-        self.calls.follow()
 
     def _begin(self) -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         largest = int(self.configuration["file_bytes"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
-        self.calls.begin()
 
     def left(self) -> list[str]:
         """Command lines of processes that still run although the command has ended."""
@@ -74,13 +75,14 @@ def _command_line(pid: int) -> str:
     return ""
 
 
-def main() -> int:
+def main() -> None:
     """Supervise the command of ``argv[1]`` (JSON) until it, the runner or a stop line ends it."""
     if os.getpid() != 1:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
     configuration: dict[str, Any] = json.loads(sys.argv[1])
     report = int(configuration["report"])
-    os.set_inheritable(report, False)
+    for descriptor in (report, int(configuration["lock"])):  # which ends with this process
+        os.set_inheritable(descriptor, False)
     prctl(PR_SET_DUMPABLE, 0)  # the command may not look into the process that reports on it
     keeper = Keeper(configuration)
     answer: dict[str, Any]
@@ -94,8 +96,8 @@ def main() -> int:
     except OSError as error:
         answer = {"error": str(error)}
     os.write(report, json.dumps(answer).encode() + b"\n")
-    return 0
+    os._exit(0)  # the interpreter would end the thread that answers before the one whose calls it answers
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

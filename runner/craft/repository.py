@@ -1,8 +1,9 @@
 """A clone's own ``.git``, before and after a session: what would make git run, hide or fetch something.
 
-Commits, branches and a name are the craftsperson's. Hooks, filters, links to other repositories, foreign refs and files
-that the index calls unchanged are not: nobody who looks at the clone with git would see what lies there. It is read
-without the clone's own setup, so nothing in it runs.
+Commits, branches, tags, stash, other work trees and a name are the craftsperson's, and so is what fetch, gc and rebase
+leave. Hooks, filters, links to other repositories, replaced objects and files that the index calls unchanged are not:
+nobody who looks at the clone with git would see what lies there. It is read without the clone's own setup, so nothing
+in it runs.
 """
 
 from __future__ import annotations
@@ -19,13 +20,23 @@ from runner.model.attempt import Finding
 Listing = dict[str, str]
 """What it is to what stands there."""
 TOLD = (
-    *("HEAD", "FETCH_HEAD", "packed-refs", "config.worktree", "commondir", "gitdir", "shallow", "hooks", "info"),
-    *("objects/info", "refs", "worktrees", "modules"),
+    *("HEAD", "packed-refs", "config.worktree", "commondir", "gitdir", "shallow", "hooks", "info", "modules"),
+    *("objects/info/alternates", "objects/info/http-alternates", "refs"),
 )
 """Files and folders below ``.git`` that are read, the configuration and the index apart."""
-OWN = ("user.", "author.", "committer.", "branch.", "advice.", "color.", "gc.")
+OWN = (
+    *("user.", "author.", "committer.", "branch.", "advice.", "color.", "gc.", "pull.", "push.", "rebase.", "commit."),
+    *("rerere.", "log.", "status.", "stash.", "fetch.", "index.", "init."),
+)
 """Configuration that is a craftsperson's own; no program is named in it."""
+MADE = ("info/refs", "info/commit-graph")
+"""What git's own housekeeping writes among them."""
 BRANCHES = "refs/heads/"
+OWN_REFS = (
+    *(BRANCHES, "refs/stash", "refs/tags/", "refs/remotes/", "refs/notes/", "refs/bisect/", "refs/original/"),
+    *("refs/rewritten/", "refs/worktree/"),
+)
+"""Refs that hide nothing; a replaced object would."""
 LARGEST = 1 << 20
 """Bytes of one of these files; none of git's own is larger."""
 FLAGS = {"S": "skip-worktree", "s": "skip-worktree", "h": "assume-unchanged"}
@@ -77,8 +88,8 @@ def _entry(name: str, path: Path, mode: int) -> Listing:
         return {} if text.startswith(f"ref: {BRANCHES}") or "/" not in text else {name: text}
     if name == "packed-refs":
         lines = [line for line in data.decode(errors="replace").splitlines() if not line.startswith(("#", "^"))]
-        return {ref: value for value, _, ref in (line.partition(" ") for line in lines) if not ref.startswith(BRANCHES)}
-    if name.startswith(BRANCHES) or name == "refs/stash":
+        return {ref: value for value, _, ref in (line.partition(" ") for line in lines) if not ref.startswith(OWN_REFS)}
+    if name.startswith((*OWN_REFS, *MADE)):
         return {}
     return {name: sha256_bytes(data) + (" executable" if mode & 0o111 else "")}
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from runner.clock import now
 from runner.craft import sandbox
+from runner.craft.interruption import STOPPED
 from runner.craft.sandbox import Walls
 from runner.digest import sha256_file
 from runner.errors import SeatError
@@ -134,32 +138,53 @@ def finding(kind: FindingKind, detail: str) -> Finding:
     return Finding(kind=kind, detail=detail)
 
 
-def hold(setting: Setting) -> tuple[Session, tuple[Finding, ...]]:
+@dataclass(frozen=True)
+class Held:
+    """A session that is over."""
+
+    session: Session
+    findings: tuple[Finding, ...]
+    wrote: tuple[str, ...] | None
+    """Every path outside that it asked to change; None where nobody knows all of them."""
+
+
+def hold(setting: Setting) -> Held:
     """Run the command to its end or to a limit; what happened, and what was wrong with it.
 
     Raises SeatError where the command cannot be started. Whatever ends this process ends the session too.
     """
+    lock = os.open(setting.transcript.parent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(
+        lock, fcntl.LOCK_EX
+    )  # the keeper of an interrupted session holds it until everything below it has ended
     started, watch = now(), _Watch(setting)
     receive, send = os.pipe()
-    with setting.transcript.open("wb") as transcript:
+    with setting.transcript.open("ab", buffering=0) as transcript:  # after what was said before an interruption
         process = subprocess.Popen(
-            _command(setting, send),
+            _command(setting, send, lock),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(send,),
+            pass_fds=(send, lock),
             start_new_session=True,
             env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": _keeper_path(setting)},
         )
         os.close(send)
+        os.close(lock)
         watch.keeper = process.pid
         try:
             _follow(process, transcript, watch)
+        except KeyboardInterrupt:
+            # Whoever is impatient asks twice; what is known is written down all the same.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+            _end(process)
+            found = [one.model_dump(mode="json") for one in _seen(_reported(receive))]
+            setting.journal.write(STOPPED, findings=found)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            raise
         finally:
             _end(process)
-    with os.fdopen(receive, "rb") as stream:
-        line = stream.readline()
-    report: dict[str, Any] = json.loads(line) if line else {}
+    report = _reported(receive)
     if "error" in report:
         raise SeatError("the craftsperson could not be started", where=setting.argv[0], found=report["error"])
     session = Session(
@@ -173,10 +198,18 @@ def hold(setting: Setting) -> tuple[Session, tuple[Finding, ...]]:
         transcript_bytes=setting.transcript.stat().st_size,
         unseen=tuple(_unseen(setting, report)),
     )
-    return session, tuple(_faults(session, watch, report))
+    known = report.get("all") and not report["unseen"]
+    return Held(session, tuple(_faults(session, watch, report)), tuple(report["wrote"]) if known else None)
 
 
-def _command(setting: Setting, report: int) -> list[str]:
+def _reported(receive: int) -> dict[str, Any]:
+    """What the keeper wrote down last; nothing where it could not."""
+    with os.fdopen(receive, "rb") as stream:
+        line = stream.readline()
+    return dict(json.loads(line)) if line else {}
+
+
+def _command(setting: Setting, report: int, lock: int) -> list[str]:
     configuration = {
         "argv": list(setting.argv),
         "environment": dict(setting.environment),
@@ -184,6 +217,7 @@ def _command(setting: Setting, report: int) -> list[str]:
         "stdin": str(setting.given),
         "file_bytes": setting.limits.disk_bytes,
         "report": report,
+        "lock": lock,
         "sandboxed": setting.sandboxed,
         "runner": 0 if setting.sandboxed else os.getpid(),
         "grace": 1.0,
@@ -209,7 +243,7 @@ def _keeper_path(setting: Setting) -> str:
     return str(sandbox.KEEPER if setting.sandboxed else source_root())
 
 
-def _follow(process: subprocess.Popen[bytes], transcript: BinaryIO, watch: _Watch) -> None:
+def _follow(process: subprocess.Popen[bytes], transcript: FileIO, watch: _Watch) -> None:
     """Keep what is printed until its end. At the first limit that breaks the keeper is told to stop."""
     assert process.stdin is not None and process.stdout is not None
     due, stopped = 0.0, 0.0
@@ -255,13 +289,21 @@ def _faults(session: Session, watch: _Watch, report: Mapping[str, Any]) -> Itera
     elif session.exit_code:
         words = _last_words(watch.setting.transcript)
         yield finding("failed", f"the command ended with exit code {session.exit_code}; its last words: {words}")
+    yield from _seen(report)
+    left: Sequence[str] = report.get("left", ())
+    if left:
+        yield finding("left-processes", f"still running after the command ended: {'; '.join(left)}")
+
+
+def _seen(report: Mapping[str, Any]) -> Iterator[Finding]:
+    """What its calls were, as far as the keeper noted them."""
     if wrote := report.get("wrote"):
         yield finding("outside-clone", f"wrote, or tried to, outside its clone: {_listed(wrote)}")
     if opened := report.get("opened"):
         yield finding("sealed-read", f"opened, or tried to, what only the runner may open: {_listed(opened)}")
-    left: Sequence[str] = report.get("left", ())
-    if left:
-        yield finding("left-processes", f"still running after the command ended: {'; '.join(left)}")
+    if reached := report.get("reached"):
+        said = f"reached, or tried to, processes and services that are not its own: {_listed(reached)}"
+        yield finding("outside-process", said)
 
 
 def _listed(paths: Sequence[str]) -> str:
@@ -285,4 +327,4 @@ def _last_words(transcript: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "none")
 
 
-__all__ = ["Setting", "finding", "hold", "sizes"]
+__all__ = ["Held", "Setting", "finding", "hold", "sizes"]

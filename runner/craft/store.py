@@ -92,13 +92,19 @@ class Store:
         """The same, as one line."""
         return self.run(*words, **environment).decode().strip()
 
-    def clone(self, commit: str, target: Path) -> None:
-        """A repository of its own at ``commit``: no remote, no other branch, no tag, no stash."""
+    def clone(self, commit: str, target: Path, *, named: bool = False) -> None:
+        """A repository of its own at ``commit``: no remote, no other branch, no tag, no stash.
+
+        ``named``: commits in it need no name; a person has one.
+        """
         git("init", "--quiet", "--initial-branch=work", str(target))
         self.run("update-ref", "refs/heads/start", commit)
         git("fetch", "--quiet", "--no-tags", str(self.path), "refs/heads/start", folder=target)
         git("reset", "--quiet", "--hard", "FETCH_HEAD", folder=target)
         git("config", "gc.auto", "0", folder=target)
+        if named:
+            git("config", "user.name", "craftsperson", folder=target)
+            git("config", "user.email", "craftsperson@localhost", folder=target)
 
     def freeze(self, clone: Path, base: str, index: Path, name: str) -> str:
         """Commit the clone's files as they lie there onto ``base``; the commit's id, kept under ``name``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,7 +44,8 @@ def _refuse(run_folder: Path, error: CarveError) -> CandidateError:
     candidate = read_candidate(run_folder / FILE)
     history = candidate.history
     bench = Bench.named(history.order, history.order_digest)
-    said = f"{error.what} ({error.where}): {error.found}"
+    expected = f"; expected {error.expected}" if error.expected else ""
+    said = f"{error.what} ({error.where}): {error.found}{expected}"
     detail = shortened(said.replace(f"{run_folder}/", ""))  # a report names no path of a machine
     for attempt in bench.attempts():
         if attempt.commit == candidate.commit and attempt.waits:
@@ -112,17 +113,23 @@ def laid_over(run_folder: Path, sources: Path) -> Path:
     return target
 
 
-def toy(run_folder: Path, sources: Sequence[str]) -> str:
-    """The fake seat's 'library': the first word of the candidate's source names which toy it is; empty for none.
+def toy(run_folder: Path, sources: Sequence[str], known: Collection[str]) -> str:
+    """The fake seat's 'library': the first word of the candidate's source says which toy it plays; empty for none.
 
-    Raises InputError for a source without a word, which is what does not compile there.
+    Raises InputError for any other first word, which is what does not compile there.
     """
     path = next((path for name in sources if (path := run_folder / FOLDER / name).is_file()), None)
     if path is None:
         return ""
     words = path.read_text(errors="replace").split()
-    if not words:
-        raise InputError("the toy's source is empty", where=path.name, expected="the name of a toy", found="nothing")
+    if not words or words[0] not in known:
+        raise InputError(
+            "a simulated seat compiles nothing: the first word of the source says which toy it plays",
+            where=path.name,
+            expected=f"one of {', '.join(known)}",
+            found=words[0] if words else "an empty file",
+            next_step="a kernel that computes needs a seat with an engine, for example cpu-mini",
+        )
     return words[0]
 
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from runner.errors import EvidenceError
 from runner.gates.base import Gate, GateInput
 from runner.model.run import SelfTest
+from runner.model.verdict import Status
 from runner.paths import source_root
 
 CASES = source_root() / "tests" / "gates"
@@ -20,6 +21,19 @@ CASES = source_root() / "tests" / "gates"
 def must_fail(gate: str) -> frozenset[str]:
     """Names of the cases that the gate must not pass; none for a gate that is not known."""
     return frozenset(path.parent.name for path in (CASES / gate).glob("*_fail/input.json"))
+
+
+def shown(gate: Gate, case: str) -> Status:
+    """What the gate says about one of its cases. Raises EvidenceError where it cannot be read."""
+    return gate.judge(_read(CASES / gate.NAME / case / "input.json")).status
+
+
+@cache
+def _read(path: Path) -> GateInput:
+    try:
+        return GateInput.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise EvidenceError("a must-fail case cannot be read", where=str(path), found=str(error)) from error
 
 
 def run(gate: Gate, folder: Path) -> SelfTest:
@@ -37,8 +51,5 @@ def run(gate: Gate, folder: Path) -> SelfTest:
             found="none",
             next_step="add the case; a gate that was never seen to fail judges nothing",
         )
-    try:
-        given = GateInput.model_validate_json(cases[0].read_bytes())
-    except (OSError, ValidationError) as error:
-        raise EvidenceError("a must-fail case cannot be read", where=str(cases[0]), found=str(error)) from error
+    given = _read(cases[0])
     return SelfTest(gate=gate.NAME, version=gate.VERSION, case=cases[0].parent.name, status=gate.judge(given).status)

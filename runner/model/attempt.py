@@ -22,6 +22,7 @@ FindingKind = Literal[
     "no-change",
     "imports-outside",
     "sealed-read",
+    "outside-process",
     "left-processes",
     "time-limit",
     "output-limit",
@@ -58,13 +59,18 @@ class Session(Record):
     transcript_bytes: int
     unseen: tuple[str, ...] = ()
     """What nobody watched, and why: a deed there would have no name."""
+    meanwhile: tuple[str, ...] = ()
+    """What changed outside while it lasted, and not by a call of its own: somebody else was at work."""
+    interrupted: tuple[str, ...] = ()
+    """Sessions in this very clone before it that something ended from outside, and how far they had come."""
 
     @model_serializer(mode="wrap")
     def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         """A session whose record says nothing of it keeps the bytes, and so the digest, of its history."""
         written: dict[str, JsonValue] = dump(self)
-        if not self.unseen:
-            written.pop("unseen", None)
+        for name in ("unseen", "meanwhile", "interrupted"):
+            if not written[name]:
+                written.pop(name)
         return written
 
 

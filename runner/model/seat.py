@@ -168,6 +168,8 @@ class SeatManifest(Record):
     """For the attach adapter."""
     distribution_record: Digest | None = None
     """SHA-256 of the engine's RECORD, for a seat whose engine is installed on another machine alone."""
+    graph_bytes: Whole | None = None
+    """What the pools of captured graphs held in a boot with one variant, where a signed report has read it."""
     incumbent: str | None = None
     """Library with the incumbent's operators on a GPU, ``exllamav3==1.4.5``; compiled on the seat's host."""
     generated: GeneratedPack | None = None
@@ -183,7 +185,7 @@ class SeatManifest(Record):
     def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         """A manifest that says nothing of these fields has the bytes, and so the digest, of before there were any."""
         written: dict[str, JsonValue] = dump(self)
-        for name in ("attached", "distribution_record", "incumbent", "generated"):
+        for name in ("attached", "distribution_record", "graph_bytes", "incumbent", "generated"):
             if written.get(name) is None:
                 written.pop(name, None)
         return written

@@ -24,6 +24,7 @@ from runner.plan_windows import ON_THE_DESK
 from runner.steps.seats import pack_of
 from runner.steps.state import Run
 from serve.adapters.fake import toy_record
+from serve.adapters.fake_model import BEHAVIOURS
 from serve.adapters.process import installed_engine
 from serve.witness.build import witness_library
 
@@ -114,7 +115,7 @@ def candidate_libraries(run: Run, manifest: SeatManifest) -> dict[str, Path]:
         return {}
     variant = order.candidate.variant
     if manifest.adapter == "fake":
-        return {variant: Path(toy(run.folder, order.candidate.sources) or variant)}
+        return {variant: Path(toy(run.folder, order.candidate.sources, BEHAVIOURS) or variant)}
     ours = {name for name in wanted(order, manifest) if name == variant or name.startswith(f"{variant}-")}
     if manifest.gpu:
         sources = laid_over(run.folder, gpu_sources_folder())

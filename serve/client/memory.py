@@ -35,7 +35,7 @@ def predicted(context: WindowContext) -> list[JsonValue]:
         return [{"kv_cache_tokens": arguments["kv_cache_tokens"]} for _ in context.boot.record.ranks]
     found: list[JsonValue] = []
     for rank in predict(read_pack(context.pack), arguments, _scratch(context)):
-        sizes = {"scratch_bytes": rank.scratch_bytes, "graph_bytes": rank.graph_bytes}
+        sizes = {"scratch_bytes": rank.scratch_bytes, "graph_bytes": context.manifest.graph_bytes or 0}
         known: dict[str, JsonValue] = {name: size for name, size in sizes.items() if size}
         found.append({"weights_bytes": rank.weights_bytes, "kv_cache_tokens": rank.kv_tokens, **known})
     return found

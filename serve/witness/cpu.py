@@ -93,6 +93,10 @@ class CpuProcessor:
         """Libraries keep theirs to themselves here."""
         return 0
 
+    def memory(self) -> dict[str, int]:
+        """Nothing is captured, and a process has no memory but its own."""
+        return {}
+
     def uuids(self) -> tuple[str, ...]:
         """None."""
         return ()

@@ -26,6 +26,8 @@ from serve.witness.refused import RefusedError
 from serve.witness.streams import OneStream, SecondStreamError
 
 HALVES = (torch.float16, torch.bfloat16)
+_NO_POOL = (0, 0)
+"""What torch calls the pool of everything that belongs to no graph."""
 Tally = Counter[tuple[int, int]]
 """Launches by layer and rows."""
 
@@ -144,7 +146,8 @@ class CudaProcessor:
         self.counts = DeviceCounts(device, cuda or NativeCuda(library, device))
         self.variants: dict[str, Exllamav3 | _Routed | _Dense] = {}
         self._streams = OneStream(self.counts.cuda.event)
-        self._prewarmed: set[tuple[str, str, int, int, int]] = set()
+        self._prewarmed: dict[tuple[str, str, int, int, int], str] = {}
+        """What each call answered when it was run eagerly: an empty text, or the reason of its decline."""
         self._linears: list[CudaLinear] = []
         self._serving = False
         self._at_switch: dict[str, Tally] = {}
@@ -239,7 +242,10 @@ class CudaProcessor:
         self.counts.count((reason or operator, variant, module.index), rows, stream)
         self._streams.leave(stream, capture)
         if not capture:
-            self._prewarmed.add(key)
+            self._prewarmed[key] = reason
+        elif not reason and self._prewarmed[key]:
+            told = f"it declined {self._prewarmed[key]} whenever it was run"
+            raise RefusedError(self.strict, f"captured without having been run first on this stream ({told}): {where}")
         return out, reason
 
     def ran(self, operator: Operator, variant: str, *, prewarm: bool = False) -> Iterable[Count]:
@@ -279,6 +285,14 @@ class CudaProcessor:
         """Counters and what every open library holds."""
         held = sum(each.scratch_bytes() for each in self.variants.values() if not isinstance(each, _Dense))
         return self.counts.nbytes() + held + sum(linear.scratch_bytes() for linear in self._linears)
+
+    def memory(self) -> dict[str, int]:
+        """``graph_bytes``: pools of captured graphs. ``outside_bytes``: all that is in use beyond torch's allocator."""
+        segments = torch.cuda.memory_snapshot()
+        own = [one for one in segments if one["device"] == self.device.index]
+        pools = sum(int(one["total_size"]) for one in own if tuple(one["segment_pool_id"]) != _NO_POOL)
+        free, total = torch.cuda.mem_get_info(self.device)
+        return {"graph_bytes": pools, "outside_bytes": total - free - torch.cuda.memory_reserved(self.device)}
 
     def uuids(self) -> tuple[str, ...]:
         """As the driver writes it."""

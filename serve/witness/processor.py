@@ -133,6 +133,10 @@ class Processor(Protocol):
         """Memory that kernels and counters hold on this rank's device besides weights."""
         ...
 
+    def memory(self) -> dict[str, int]:
+        """What else the device holds, in bytes by name; nothing on a CPU."""
+        ...
+
     def uuids(self) -> tuple[str, ...]:
         """Of this rank's devices; none on a CPU."""
         ...

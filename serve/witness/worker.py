@@ -92,6 +92,7 @@ class WitnessExtension:
             "compilation_config": _compilation(config.compilation_config),
             "gpu_memory_utilization": float(config.cache_config.gpu_memory_utilization),
             "scratch_bytes": witness.processor.scratch_bytes(),
+            **witness.processor.memory(),
             "variant": witness.variant,
             "strict": int(os.environ.get("CARVE_STRICT", "0")),
             "weights_bytes": weights_bytes(witness, dict(self.model_runner.model.named_parameters())),

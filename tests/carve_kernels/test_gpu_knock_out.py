@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from carve_kernels.cuda.build import build
 from carve_kernels.cuda.dense import DenseLibrary, _Call
 from carve_kernels.cuda.library import Device, Library, MoeCall
 
+from runner.digest import sha256_file
 from runner.errors import InputError, SeatError
 from runner.steps import build as steps
 from runner.steps.seats import load_manifest
@@ -58,3 +61,13 @@ def test_an_order_for_linears_builds_those(monkeypatch: pytest.MonkeyPatch) -> N
     built = steps.build_libraries(("dense", "knock-out-zero"), seat, operator="linear")
     assert built == {"dense": Path("dense"), "knock-out-zero": Path("dense-knock-out-zero")}
     assert steps.build_libraries(("knock-out-zero",), seat) == {"knock-out-zero": Path("knock-out-zero")}
+
+
+def test_FL_10_a_library_that_is_another_one_once_it_is_loaded(tmp_path: Path) -> None:
+    """What a rank names is read from its file when it is asked; the build in the cache is a copy's and stays."""
+    built = build("stale")
+    mounted = Path(shutil.copy(built, tmp_path / "stale.so"))
+    before = sha256_file(mounted)
+    assert before == sha256_file(built)
+    ctypes.CDLL(str(mounted))
+    assert sha256_file(mounted) != before

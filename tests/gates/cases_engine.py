@@ -140,6 +140,12 @@ def engaged() -> list[Case]:
             "INVALID",
             "rank 1, model.layers.1.mlp.experts: lna2 never ran 1..64 rows (lna2 declined other 64 times)",
         ),
+        (
+            "FL-07-prewarm-only_fail",
+            one(ran(), fell_back(1, "rows-above-limit")),
+            "INVALID",
+            "rank 1, model.layers.1.mlp.experts: lna2 never ran 1..64 rows (lna2 declined rows-above-limit 64 times)",
+        ),
         ("FL-03-decline-without-count_fail", one(ran(), ran(INCUMBENT, 1)), "INVALID", "no decline was counted"),
         (
             "one-layer-is-enough_fail",

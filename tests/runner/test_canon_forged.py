@@ -12,10 +12,11 @@ from runner.attest.keys import PrivateKey
 from runner.attest.trust import repository_file, signer_line, trust_key
 from runner.canon_entry import launch_command
 from runner.decide import Desk
-from runner.errors import TrustError
+from runner.errors import InputError, TrustError
 from runner.judge import judge
 from runner.model.report import ReportPredicate
 from tests.runner.records import START, Run, check, instant, make_run, publish, trust_of
+from tests.runner.test_counts import adopted_by_hand, name_of
 
 pytestmark = pytest.mark.usefixtures("rate_gate")
 
@@ -60,11 +61,16 @@ def test_an_adoption_cannot_be_dated_back(
     decide.adopt(desk(published, demo_adopter, 9), "r1", "good")
 
 
-@pytest.mark.parametrize("text", ["a\n```\n### forged", "a\u2028## Standing", "\u202egnol", "\x1b[2J"])
+@pytest.mark.parametrize(
+    "text",
+    ["a\n```\n### forged", "a\u2028## Standing", "\u202egnol", "\x1b[2J", "a\u200bb", "[more](http://example.org)"],
+)
 def test_no_text_of_a_statement_leaves_its_line(published: Path, demo_adopter: PrivateKey, text: str) -> None:
-    decide.adopt(desk(published, demo_adopter), "r1", text)
+    adopted_by_hand(published, demo_adopter, name_of(published / "reports/mini-lna2/r1"), reason=text)
     written = text_of(published)
-    assert not set("\u2028\u202e\x1b") & set(written)
+    assert "Run [r1](../reports/mini-lna2/r1/report.md)" in written
+    assert not set("\u2028\u202e\x1b\u200b") & set(written)
+    assert "](http" not in written
     assert "### forged" not in written.splitlines()
     _, report = ledger.load(published, trust_of(published)).of(ReportPredicate)[0]
     boot = make_run().record.boots[0]
@@ -72,6 +78,13 @@ def test_no_text_of_a_statement_leaves_its_line(published: Path, demo_adopter: P
         update={"requested": {"dtype": 1, f"x{text}": 2}, "resolved": {"dtype": text, f"x{text}": text}}
     )
     assert all(line.startswith(("vllm serve", "  ")) for line in launch_command(report, spoilt).splitlines())
+
+
+@pytest.mark.parametrize("text", ["good\u200b", "\u3164", "\u202egnol", "\x1b[2J", "half \ud800"])
+def test_a_reason_reads_as_it_looks(published: Path, demo_adopter: PrivateKey, text: str) -> None:
+    with pytest.raises(InputError, match="does not read as it looks"):
+        decide.adopt(desk(published, demo_adopter), "r1", text)
+    decide.adopt(desk(published, demo_adopter), "r1", "schön schnell, größer\nund 速い")
 
 
 def test_adopting_reads_the_raw_evidence_again(

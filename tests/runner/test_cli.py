@@ -20,6 +20,7 @@ from runner.model.order import KernelOrder, load_order
 from runner.paths import source_root
 from runner.workspace import KINDS, SCHEMA, make_workspace, write_starter
 from tests.runner.flow_orders import kernel_order, write_order
+from tests.runner.test_workflow import ask
 
 ORDER = source_root() / "orders" / "fake-lna2.yaml"
 
@@ -129,6 +130,18 @@ def test_a_starter_that_was_filled_in_has_a_plan(tmp_path: Path, kind: str) -> N
     path.write_text(re.sub(r"<[^>\n]+>", "something", text), encoding="utf-8")
     assert check_file(path) == ()
     assert run(["plan", str(path)]) == 0
+
+
+def test_the_starter_of_a_simulated_seat_passes(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is written, but for words and for how long its blocks last; what is faster is the machine's affair."""
+    path = write_starter(home / "workspace", "try-kernel", "kernel", "fake")
+    text = re.sub(r"<[^>\n]+>", "something", path.read_text(encoding="utf-8"))
+    text = text.replace("name: speed\n", "{name: speed, windows: {prompt_tokens: 16, block_seconds: 1}}\n")
+    path.write_text(text.replace("pairs: 6}", "pairs: 6, languages: [en], tokens: 8}"), encoding="utf-8")
+    _, answer = ask(capsys, "execute", str(path))
+    verdicts = {one["gate"].partition("@")[0]: one["status"] for one in answer["verdicts"]}
+    assert verdicts.pop("speed", "")
+    assert set(verdicts.values()) == {"PASS"}, answer
 
 
 def test_a_workspace_begins_with_a_crew_and_hints_are_for_a_shell(

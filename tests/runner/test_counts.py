@@ -168,11 +168,17 @@ def test_adopt_reads_the_full_evidence_where_it_is(
     person = decide.Desk.open(workspace, demo_adopter, at(1), notes.append)
     decide.adopt(person, "r1", "good")
     assert notes == [f"read again from the full evidence in {tmp_path / 'home/runs/r1'}: 24 samples"]
+    extra = tmp_path / "home" / "runs" / "r1" / "evidence" / "disturbed" / "speed-q0-b0.1.json"
+    extra.parent.mkdir()
+    extra.write_text("{}")
+    checked = workspace / "reports/mini-lna2/r1"
+    with pytest.raises(TrustError, match="evidence that the report leaves out"):
+        verify(checked, trust_of(workspace), workspace, deep=True, runs=tmp_path / "home" / "runs")
+    extra.unlink()
     name = next(iter(run.files))
     path = tmp_path / "home" / "runs" / "r1" / name
     value = json.loads(path.read_bytes()) | {"facts": {"rate": "9.0"}}
     path.write_text(json.dumps(value))
-    checked = workspace / "reports/mini-lna2/r1"
     assert verify(checked, trust_of(workspace), workspace, deep=True).full_evidence == ""
     with pytest.raises(TrustError, match="own evidence is not what the report is made from"):
         verify(checked, trust_of(workspace), workspace, deep=True, runs=tmp_path / "home" / "runs")

@@ -243,11 +243,12 @@ def test_a_kernel_order_needs_its_candidate_to_be_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (gate_order().replace("kind: gate", "kind: gates"), "kind"),
+        (gate_order().replace("kind: gate", "kind: gates"), "order.yaml:3:1: kind: "),
         (gate_order().replace("pairs: 6", "pairs: six"), "whole number"),
         (gate_order() + "extra: 1\n", "Extra inputs"),
         (gate_order() + SPEED.replace("speed", "resolved"), "named twice"),
-        (gate_order() + "kill_lines: [{gate: needle}]\n", "no gate of this order"),
+        (gate_order() + "kill_lines: [{gate: needle}]\n", r"yaml:\d+:15: gate.kill_lines.0.gate: .*no gate"),
+        (gate_order() + "kill_lines:\n  - speed\n", "kill_lines.0: expected keys and values"),
         (kernel_order().replace("max_rows: 64", "max_rows: 64\n  sources: [../x.cpp]"), "leaves the checkout"),
         (gate_order().replace("schema_version: 1", "schema_version: 2"), "less than or equal to 1"),
     ],

@@ -8,18 +8,27 @@ import pytest
 
 from runner.check import check_file
 from runner.cli import run
-from runner.model.order import KernelOrder, load_order
+from runner.model.order import Candidate, KernelOrder, load_order
 from runner.model.seat import SeatManifest
 from runner.paths import source_root
 from runner.plan import compile_plan, seconds_of
 from runner.steps.seats import load_manifest
 
 FAULTS = {
-    "h200-undeclared-decline": set(),
+    "h200-undeclared-decline": {"allowed_declines"},
     "h200-flag-reset": {"arguments"},
     "h200-two-streams": {"environment"},
+    "h200-row-ceiling": {"max_rows"},
+    "h200-prewarm-only": {"library"},
+    "h200-untuned-capture": {"library"},
+    "h200-one-rank": {"library"},
+    "h200-no-reader": {"operator"},
+    "h200-stale-extension": {"library"},
+    "h200-scratch-per-layer": {"library"},
+    "h200-never-released": {"library"},
 }
-"""By order, the fields in which its seat is not the honest one, beside the name."""
+"""By order, what of its seat's manifest or its candidate is not the honest one's, beside names."""
+LIBRARY = {"variant", "sources", "files_allowed"}
 ON_THE_TOY = """\
 schema_version: 1
 id: undeclared-decline
@@ -45,10 +54,12 @@ def test_a_planted_fault_is_one_difference_and_one_engine_boot(name: str, fields
     path = source_root() / "orders" / f"{name}.yaml"
     assert check_file(path) == ()
     order, manifest = kernel_order(name)
-    honest, seat = kernel_order("h200-lna2")
-    assert (order.candidate.allowed_declines == honest.candidate.allowed_declines) == bool(fields)
+    honest, seat = kernel_order("h200-lna2-tp2" if manifest.tensor_parallel == 2 else "h200-lna2")
     apart = {field for field in SeatManifest.model_fields if getattr(manifest, field) != getattr(seat, field)}
-    assert apart - {"name"} == fields
+    own, theirs = order.candidate, honest.candidate
+    changed = {field for field in Candidate.model_fields if getattr(own, field) != getattr(theirs, field)}
+    changed = changed - LIBRARY | ({"library"} if changed & LIBRARY else set())
+    assert (apart - {"name"}) | changed == fields
     plan = compile_plan(load_order(path), manifest, {}, "0" * 64)
     assert [boot.id for boot in plan.boots] == ["desk", "candidate-only"]
     assert seconds_of(plan) <= 60

@@ -49,7 +49,7 @@ def test_the_text_says_what_a_reader_asks_first(workspace: Path, demo_runner: Pr
         "label cpu",
         "speed@1",
         "lna2 192 at 1 row",
-        "gain-inside-the-margin_fail",
+        "nothing-gained_fail",
         "together | 68",
         "24 of 24 evidence",
     ):
@@ -117,7 +117,7 @@ def test_evidence_that_is_not_what_was_measured_is_refused(
 
 @pytest.mark.parametrize(
     "tests",
-    [(), (SelfTest(gate="speed", version=1, case="gain-inside-the-margin_fail", status=Status.PASS),)],
+    [(), (SelfTest(gate="speed", version=1, case="nothing-gained_fail", status=Status.PASS),)],
     ids=["none", "passed"],
 )
 def test_a_gate_that_cannot_fail_signs_nothing(demo_runner: PrivateKey, tests: tuple[SelfTest, ...]) -> None:

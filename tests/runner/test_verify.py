@@ -227,6 +227,39 @@ def test_subjects_must_be_those_that_were_planned(folder: Path, demo_runner: Pri
         check(folder)
 
 
+def test_a_subject_that_nobody_planned_is_refused(folder: Path, demo_runner: PrivateKey) -> None:
+    """A pack that was never served would stand among the subjects, and the card of that pack cite the report."""
+    path = folder / "report.dsse.json"
+    statement = json.loads(dsse.parse(path.read_bytes()).payload)
+    statement["subject"].append({"name": "zz.other", "digest": {"sha256": digest_of("other pack")}})
+    path.write_bytes(dsse.sign(canonical_json(statement), demo_runner))
+    with pytest.raises(TrustError, match="a subject that nobody planned"):
+        check(folder)
+
+
+def test_files_without_end_beside_a_report_fill_no_memory(folder: Path) -> None:
+    text = folder / "report.md"
+    with text.open("wb") as stream:
+        stream.truncate(1 << 40)
+    assert check(folder).text == "different"
+    intent = next((folder.parents[2] / "reports/ledger").iterdir())
+    with intent.open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(TrustError, match="a signed file cannot be read"):
+        check(folder)
+
+
+def test_deep_says_what_is_listed_and_nowhere(folder: Path, demo_runner: PrivateKey) -> None:
+    """A block that is said to have been set aside, and that nobody can look at."""
+    path = folder / "report.dsse.json"
+    statement = json.loads(dsse.parse(path.read_bytes()).payload)
+    name = "evidence/disturbed/speed-q0-b0.1.json"
+    statement["predicate"]["evidence"]["files"][name] = digest_of("never")
+    statement["predicate"]["repeats"] = 1
+    path.write_bytes(dsse.sign(canonical_json(statement), demo_runner))
+    assert check(folder, deep=True).needs_full_evidence == (name,)
+
+
 def test_a_statement_of_another_kind_is_no_report(folder: Path) -> None:
     intent = next((folder.parents[2] / "reports/ledger").iterdir())
     with pytest.raises(TrustError, match="another kind"):

@@ -233,6 +233,23 @@ def cost_below_nothing(predicate: dict[str, Any], record: dict[str, Any]) -> Non
     predicate["costs"][1]["seconds"] -= 100
 
 
+def self_test_said_otherwise(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["self_test"][0]["status"] = "NOT_RUN"
+
+
+def cost_of_nothing_planned(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["costs"].append({"what": "gate other", "seconds": 0})
+
+
+def evidence_elsewhere(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["evidence"]["files"]["evidence/../../etc/passwd"] = digest_of("x")
+
+
+def evidence_of_no_window(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["evidence"]["files"]["evidence/disturbed/warm-up.1.json"] = digest_of("x")
+    predicate["repeats"] = 1
+
+
 def unknown_gate_version(predicate: dict[str, Any], record: dict[str, Any]) -> None:
     record["plan"]["gates"][0]["version"] = 9
 
@@ -279,6 +296,10 @@ def unknown_gate_version(predicate: dict[str, Any], record: dict[str, Any]) -> N
         (claim_a_witness, "outside witnesses do not follow"),
         (no_self_test, "not shown to fail"),
         (passed_self_test, "not shown to fail"),
+        (self_test_said_otherwise, "says something else about its must-fail case"),
+        (cost_of_nothing_planned, "costs of what was not planned"),
+        (evidence_elsewhere, "evidence of no planned window"),
+        (evidence_of_no_window, "evidence of no planned window"),
         (self_test_twice, "not shown to fail"),
         (unknown_case, "case that it does not have"),
         (passing_case, "case that it does not have"),

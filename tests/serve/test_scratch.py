@@ -12,6 +12,7 @@ import pytest
 from recipe.pack import read_pack
 from runner.errors import InputError
 from runner.paths import source_root
+from runner.plan_text import draft
 from serve.client import memory
 from serve.prediction import kv_bytes_per_token, predict
 from serve.scratch import SLOTS, scratch_of
@@ -57,7 +58,7 @@ def test_the_memory_window_predicts_scratch_where_it_knows_the_device() -> None:
         context = SimpleNamespace(
             window=window,
             boot=SimpleNamespace(record=record),
-            manifest=SimpleNamespace(kv_block_tokens=16),
+            manifest=SimpleNamespace(kv_block_tokens=16, graph_bytes=None),
             pack=source_root() / "recipe/mini/pack",
             integer=lambda name, asked=arguments: asked[name],
         )
@@ -67,6 +68,24 @@ def test_the_memory_window_predicts_scratch_where_it_knows_the_device() -> None:
             "kv_cache_tokens": boot["resolved"]["kv_cache_tokens"],
             **expected,
         }
+
+
+def test_FL_31_a_planted_fault_is_predicted_as_the_honest_kernel() -> None:
+    shape = (2176, 256, 512, 3, 6)
+    honest, faulty = (scratch_of([name], **H200)(*shape) for name in ("lna2", "scratch-per-layer"))
+    assert faulty == honest
+
+
+def test_a_plan_says_what_the_ranks_of_a_gpu_will_hold() -> None:
+    """As read back on the card with the candidate loaded; graphs only where the seat's manifest has them."""
+    plan, text = draft(source_root() / "orders/h200-lna2.yaml")
+    shared = next(one for one in BOOTS if one["planned"] == "shared-a")["resolved"]
+    (rank,) = plan["prediction"]
+    assert {name: rank[name] for name in ("weights_bytes", "scratch_bytes", "graph_bytes")} == {
+        **{name: shared[name] for name in ("weights_bytes", "scratch_bytes")},
+        "graph_bytes": 0,
+    }
+    assert "an unknown number of graphs" in text
 
 
 def test_a_library_that_no_rule_covers() -> None:

@@ -10,6 +10,17 @@ from runner.paths import source_root
 
 _DESK = "carve_kernels/desk/gpu/native"
 _WATERMARK, _NULL_DECODE, _PAIRED = "CARVE_WATERMARK", "CARVE_NULL_DECODE", "CARVE_PAIRED"
+_TUNED_ONLY = "CARVE_TUNED_ONLY"
+
+FAULTY = {
+    "prewarm-only": "runs while the engine warms up, and in no capture",
+    "untuned": "runs for the first time inside a capture",
+    "one-rank": "declines every call where CARVE_RANK is 1",
+    "scratch-per-layer": "asks for scratch 72 times over",
+    "never-released": "keeps 256 MiB for each layer and row count",
+    "stale": "its file is another one once it is loaded",
+}
+"""Demonstration candidates that a gate must refuse: lna2 but for what is said here."""
 
 VARIANTS = {
     variant.name: variant
@@ -45,11 +56,15 @@ VARIANTS = {
         Variant(
             "dense-knock-out-zero", Role.KNOCK_OUT, "cuda/knock_out_dense.cu", "writes zeros", ("CARVE_KNOCK_OUT_ZERO",)
         ),
+        *(
+            Variant(name, Role.FAULTY, f"cuda/faulty/{name.replace('-', '_')}.cu", fault, (_TUNED_ONLY,))
+            for name, fault in FAULTY.items()
+        ),
         Variant("lna2-null-decode", Role.DESK, "cuda/lna2.cu", "the same loads, nothing decoded", (_NULL_DECODE,)),
     )
 }
 
-_TUNED_ONLY, _OVERLAP, _CLOCKS = "CARVE_TUNED_ONLY", "CARVE_OVERLAP", "CARVE_CLOCKS"
+_OVERLAP, _CLOCKS = "CARVE_OVERLAP", "CARVE_CLOCKS"
 _CLUSTER = {size: f"CARVE_CLUSTER={size}" for size in (4, 8, 16)}
 
 TRIALS = {

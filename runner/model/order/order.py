@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from runner.digest import sha256_bytes
 from runner.model.base import Record, Slug
@@ -70,23 +71,32 @@ class WorkOrder(Record):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        for what, names in (
-            ("gate", [gate.name for gate in self.gates]),
-            ("fact", [fact.id for fact in self.facts]),
-            ("kill line", [line.gate for line in self.kill_lines]),
-            ("floor", [floor.id for floor in self.floors]),
+        faults = []
+        for what, place, key, names in (
+            ("gate", "gates", "name", [gate.name for gate in self.gates]),
+            ("fact", "facts", "id", [fact.id for fact in self.facts]),
+            ("kill line", "kill_lines", "gate", [line.gate for line in self.kill_lines]),
+            ("floor", "floors", "id", [floor.id for floor in self.floors]),
         ):
-            for name in names:
-                if names.count(name) > 1:
-                    raise ValueError(f"{what} {name!r} is named twice")
+            for index, name in enumerate(names):
+                if name in names[:index]:
+                    faults.append(_fault((place, index, key), f"{what} {name!r} is named twice"))
         named = {gate.name for gate in self.gates}
-        for line in self.kill_lines:
+        for index, line in enumerate(self.kill_lines):
             if line.gate not in named:
-                raise ValueError(f"kill line on {line.gate!r}, which is no gate of this order")
-        for outcome in self.result.gates if self.result else ():
+                message = f"kill line on {line.gate!r}, which is no gate of this order"
+                faults.append(_fault(("kill_lines", index, "gate"), message))
+        for index, outcome in enumerate(self.result.gates if self.result else ()):
             if outcome.gate not in named:
-                raise ValueError(f"result of {outcome.gate!r}, which is no gate of this order")
+                message = f"result of {outcome.gate!r}, which is no gate of this order"
+                faults.append(_fault(("result", "gates", index, "gate"), message))
+        if faults:
+            raise ValidationError.from_exception_data(type(self).__name__, faults)  # each with its own place
         return self
+
+
+def _fault(place: tuple[str | int, ...], message: str) -> InitErrorDetails:
+    return InitErrorDetails(type=PydanticCustomError("order", "{message}", {"message": message}), loc=place, input=None)
 
 
 class KernelOrder(WorkOrder):

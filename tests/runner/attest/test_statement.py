@@ -60,12 +60,31 @@ EVERY: list[tuple[Predicate, PrivateKey]] = [
 
 @pytest.mark.parametrize(("predicate", "key"), EVERY, ids=lambda value: type(value).__name__)
 def test_what_is_signed_is_read_back(predicate: Predicate, key: PrivateKey) -> None:
-    data = statement.sign(predicate, {"b": digest_of("b"), "a": digest_of("a")}, key)
+    about = {"b": digest_of("b"), "a": digest_of("a")}
+    if isinstance(predicate, Adoption | Waiver):
+        about = {"report": predicate.report.digest}
+    if isinstance(predicate, Revocation):
+        about = {"decision": predicate.revokes}
+    data = statement.sign(predicate, about, key)
     signed = statement.open_signed(data, TRUST, "x")
     assert signed.predicate == predicate
-    assert list(signed.subjects) == ["a", "b"]
+    assert list(signed.subjects) == sorted(about)
     assert signed.raw == predicate.model_dump(mode="json")
     assert signed.signers[0].key == key.public
+
+
+def test_a_decision_about_something_else_than_its_subject_is_refused() -> None:
+    """Other readers go by the subjects alone."""
+    data = statement.sign(REVOCATION, {"decision": digest_of("another")}, ADOPTER)
+    with pytest.raises(TrustError, match="about something else than it says"):
+        statement.open_signed(data, TRUST, "x")
+
+
+def test_a_waiver_ends_on_a_day_that_there_is() -> None:
+    waiver = next(predicate for predicate, _ in EVERY if isinstance(predicate, Waiver))
+    never = waiver.model_copy(update={"expires_at": "2026-02-30T00:00:00Z"})
+    with pytest.raises(TrustError, match="not a time"):
+        statement.open_signed(statement.sign(never, {"report": never.report.digest}, ADOPTER), TRUST, "x")
 
 
 @pytest.mark.parametrize(("predicate", "key"), EVERY, ids=lambda value: type(value).__name__)

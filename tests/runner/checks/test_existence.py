@@ -47,6 +47,9 @@ SOURCES = "candidate.sources.0"
 DONOR = "generated: {tool: requantised-experts, layers: [1], bits: 2, seed: 1}"
 HALF_K = "sources: [kernels/cpu/faulty/half_k.cpp]"
 EDITS = [
+    Edit("fake-lna2", 'date: "2026-11-30"', 'date: "30.11.2026"', "date", "is no day: write it as 2026-11-30"),
+    Edit("fake-lna2", 'date: "2026-11-30"', 'date: "2026-02-30"', "date", "is no day"),
+    Edit("fake-lna2", "variant: lna2", "variant: mine", "candidate.variant", "compiles nothing and has no mine"),
     Edit("mini-lna2", "sources: [kernels/cpu/lna2.cpp]", "sources: [kernels/cpu/no.cpp]", SOURCES, "does not exist"),
     Edit("mini-lna2", "sources: [kernels/cpu/lna2.cpp]", "sources: [kernels/cpu]", SOURCES, "no plain file"),
     Edit("mini-half-k", HALF_K, "sources: [kernels/cpu/faulty/no.cpp]", SOURCES, "does not exist"),

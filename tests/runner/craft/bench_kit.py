@@ -17,7 +17,7 @@ from tests.runner.flow_orders import QUALITY, kernel_order
 
 SANDBOXES = ("none", *(["bubblewrap"] if sandbox.version() else []))
 """Every claim is tested without a sandbox; with one too where this machine has it."""
-LIMITS = "{wall_seconds: 20, output_bytes: 1000000, disk_bytes: 20000000}"
+LIMITS = "{wall_seconds: 120, output_bytes: 1000000, disk_bytes: 20000000}"
 
 
 @dataclass(frozen=True)

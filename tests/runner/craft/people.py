@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import ctypes
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -196,6 +199,90 @@ def commits(*_: str) -> None:
         *(("commit", "--quiet", "--all", "--message", "work"), ("pack-refs", "--all")),
     ):
         subprocess.run(["git", *words], check=True)
+
+
+def uses_git(*_: str) -> None:
+    """Everything that git has for a clone of one's own; no name was given to it."""
+    honest()
+    script = """
+set -e
+git commit -qam first && git tag mine && git checkout -qb idea
+echo note > note && git add note && git commit -qm second && git rm -q note && git commit -qm third
+git reset -q --hard HEAD~1 && git rebase -q --force-rebase HEAD~1 && git rm -q note && git commit -qm fourth
+echo more >> kernels/cpu/toy.txt && git stash -q && git stash pop -q && git checkout -q kernels/cpu/toy.txt
+git worktree add -q "$TMPDIR/other" HEAD~1 && git worktree add -q -b inside inside HEAD && git worktree remove inside
+git fetch -q . idea && git fetch -q && git gc -q --prune=now && git repack -adq && git pack-refs --all
+git commit-graph write && git update-server-info && git fsck && git bisect start HEAD HEAD~2 && git bisect reset
+git notes add -m note && git config pull.rebase true
+"""
+    subprocess.run(["sh", "-c", script], check=True, stderr=subprocess.STDOUT)
+
+
+def builds(*_: str) -> None:
+    """As one works: compilers, make, temporary folders, a local socket, jobs in the background that end, a tracer."""
+    script = r"""
+set -e
+mkdir -p "$TMPDIR/build" ~/.cache/x && cd "$TMPDIR/build"
+printf 'int main(void){return 0;}' > a.c && printf 'a: a.c\n\tcc -o a a.c\n' > Makefile
+make -s && cp -p a b && chmod 700 b && touch -d yesterday b && ./b
+tar cf a.tar a b && mkdir out && tar xf a.tar -C out --same-owner && mktemp -d && ln -s a link && install -m 755 a c
+(sleep 0.1; echo done > job) & (sleep 600 & kill $!; wait $! || true) & wait
+test -f job
+"""
+    subprocess.run(["sh", "-c", script], check=True, stderr=subprocess.STDOUT)
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as two:
+        one.bind("socket")
+        one.listen()
+        two.connect("socket")
+    Path("socket").unlink()
+    child = subprocess.Popen(["sleep", "600"])
+    assert ctypes.CDLL(None).ptrace(0x4206, child.pid, 0, 0) == 0
+    child.kill()
+    child.wait()
+    honest()
+
+
+def stays(*_: str) -> None:
+    """Never ends by itself; told that it was interrupted, it finishes what it had begun."""
+    if "Your work was interrupted" in sys.stdin.read():
+        Path("begun").unlink()
+        assert (Path.home() / "memory").read_text() == "mine"
+        honest()
+    else:
+        (Path.home() / "memory").write_text("mine")
+        print("what was said before", flush=True)
+        Path("begun").touch()
+        time.sleep(3600)
+
+
+def stays_and_peeks(top: str) -> None:
+    peeks(top)
+    stays()
+
+
+def ends_when_told(flag: str) -> None:
+    """Waits until somebody else has done something."""
+    honest()
+    Path("begun").touch()
+    while not Path(flag).exists():
+        time.sleep(0.05)
+    Path("begun").unlink()
+
+
+def reaches(keeper: str) -> None:
+    """The process that keeps the session, in every way; inside a sandbox it is the first one."""
+    honest()
+    parent = os.getppid() if keeper == "-" else int(keeper)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        with contextlib.suppress(OSError):
+            os.kill(parent, number)
+    ctypes.CDLL(None).ptrace(16, parent, 0, 0)
+
+
+def writes_c(*_: str) -> None:
+    """A real kernel where only a toy is played; told so, a toy."""
+    told = "simulated seat compiles nothing" in sys.stdin.read()
+    SOURCE.write_text("lna2\n" if told else '#include "abi.h"\nint f(void);\n')
 
 
 def forks_a_daemon(*_: str) -> None:

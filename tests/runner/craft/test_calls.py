@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,21 +12,43 @@ from pathlib import Path
 import pytest
 
 from runner.craft.calls import NOTED, Calls
+from runner.craft.others import EVERYBODY
+
+BEGIN = """
+import ctypes, os, pathlib, resource, signal, socket, subprocess
+libc = ctypes.CDLL(None, use_errno=True)
+prctl = libc.prctl
+PARENT = os.getppid()
+
+def tried(function, *arguments):
+    try:
+        function(*arguments)
+    except OSError as error:
+        return error.errno
+"""
+"""What every program may use."""
 
 
-def noted(tmp_path: Path, program: str) -> tuple[list[str], list[str]]:
-    """Paths written outside ``own`` and opened below ``sealed``, relative to the test's folder."""
+def asked(tmp_path: Path, program: str) -> dict[str, list[str]]:
+    """What the keeper would report of a program; paths are relative to the test's folder."""
     calls = Calls([str(tmp_path / "own"), str(tmp_path / "sealed" / "clone")], [str(tmp_path / "sealed")])
     for name in ("own", "sealed/clone", "else"):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
     (tmp_path / "sealed" / "seed").write_text("0")
-    command = [sys.executable, "-I", "-S", "-c", f"import os, pathlib\n{program}"]
-    with subprocess.Popen(command, cwd=tmp_path / "own", close_fds=False, preexec_fn=calls.begin) as process:  # noqa: PLW1509
-        calls.follow()
-    assert (process.returncode, calls.unseen) == (0, "")
+    command = [sys.executable, "-I", "-S", "-c", BEGIN + program]
+    done = calls.start(lambda: subprocess.run(command, cwd=tmp_path / "own", check=False, close_fds=False))
+    calls.close()
+    assert (done.returncode, calls.unseen) == (0, "")
     report = calls.report()
-    wrote, opened = ([path.removeprefix(f"{tmp_path}/") for path in report[kind]] for kind in ("wrote", "opened"))
-    return wrote, opened
+    kinds = ("wrote", "opened", "reached")
+    return {kind: [path.removeprefix(f"{tmp_path}/") for path in report[kind]] for kind in kinds}
+
+
+def noted(tmp_path: Path, program: str) -> tuple[list[str], list[str]]:
+    """Paths written outside ``own``, and opened below ``sealed``; nobody else was reached."""
+    report = asked(tmp_path, program)
+    assert report["reached"] == []
+    return report["wrote"], report["opened"]
 
 
 def test_what_lies_in_its_own_folders_is_its_own(tmp_path: Path) -> None:
@@ -48,12 +71,135 @@ def test_what_lies_in_its_own_folders_is_its_own(tmp_path: Path) -> None:
         ("os.system('mkdir / 2> /dev/null')", [], []),
         ("os.link('../sealed/seed', 's'); open('s').read()", ["sealed/seed"], []),  # its other name is one's own
         ("open('../sealed/seed', 'r+')", ["sealed/seed"], ["sealed/seed"]),
+        ("os.chown('../else', -1, -1)", ["else"], []),
+        ("os.lchown('../else', -1, -1)", ["else"], []),
+        ("os.utime('../else')", ["else"], []),
+        ("os.utime('.', dir_fd=os.open('../else', os.O_RDONLY))", ["else"], []),
+        ("os.utime(os.open('../else', os.O_RDONLY))", ["else"], []),
+        ("os.fchmod(os.open('../else', os.O_RDONLY), 0o755)", ["else"], []),
+        ("os.fchown(os.open('../else', os.O_RDONLY), -1, -1)", ["else"], []),
+        ("tried(os.setxattr, '../else', 'user.a', b'1')", ["else"], []),
+        ("tried(os.removexattr, os.open('../else', os.O_RDONLY), 'user.a')", ["else"], []),
+        ("import fcntl; tried(fcntl.ioctl, os.open('../else', os.O_RDONLY), 0x40086602, bytes(8))", ["else"], []),
+        ("tried(os.mknod, 'disk', 0o060600, os.makedev(7, 250))", ["own/disk"], []),
+        ("open('/proc/sys/kernel/domainname', 'a')", ["/proc/sys/kernel/domainname"], []),
+        ("socket.socket(socket.AF_UNIX).bind('../else/s')", ["else/s"], []),
+        ("prctl(4, 0); open('../else/a', 'w')", ["else/a"], []),
+        ("prctl(4, 0); open('a', 'w').close(); os.chown('a', -1, -1); os.utime('a')", [], []),
         ("open('/dev/null', 'w'); open('/proc/self/comm', 'w')", [], []),
         ("open('/dev/shm/carve-test', 'w').close(); os.remove('/dev/shm/carve-test')", [], []),
     ],
 )
 def test_where_a_call_leads_is_what_is_noted(tmp_path: Path, program: str, wrote: list[str], opened: list[str]) -> None:
     assert noted(tmp_path, program) == (wrote, opened)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "assert tried(os.kill, PARENT, signal.SIGCONT) == 1",
+        "assert tried(signal.pidfd_send_signal, os.pidfd_open(PARENT), signal.SIGCONT) == 1",
+        "assert tried(resource.prlimit, PARENT, resource.RLIMIT_CORE) == 1",
+        "assert libc.ptrace(0x4206, PARENT, 0, 0) == -1 and ctypes.get_errno() == 1",
+        "assert libc.ptrace(16, PARENT, 0, 0) == -1 and ctypes.get_errno() == 1",
+        "assert libc.process_vm_writev(PARENT, 0, 0, 0, 0, 0) == -1 and ctypes.get_errno() == 1",
+        "assert libc.process_vm_readv(PARENT, 0, 0, 0, 0, 0) == -1 and ctypes.get_errno() == 1",
+        "libc.prctl(4, 0); assert tried(os.kill, PARENT, signal.SIGCONT) == 1",
+    ],
+)
+def test_a_process_that_is_not_its_own_is_named_and_out_of_reach(tmp_path: Path, program: str) -> None:
+    (one,) = asked(tmp_path, program)["reached"]
+    assert one.startswith(f"process {os.getpid()} (")
+
+
+def test_groups_and_everybody_at_once_are_out_of_reach_too(tmp_path: Path) -> None:
+    (one,) = asked(tmp_path, "assert tried(os.killpg, os.getpgid(PARENT), signal.SIGCONT) == 1")["reached"]
+    assert one.startswith("process ")
+    assert asked(tmp_path, "assert tried(os.kill, -1, signal.SIGCONT) == 1")["reached"] == [EVERYBODY]
+
+
+def test_a_service_of_the_machine_is_named(tmp_path: Path) -> None:
+    (tmp_path / "else").mkdir()
+    name = f"carve-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as file, socket.socket(socket.AF_UNIX) as abstract:
+        file.bind(str(tmp_path / "else" / "s"))
+        abstract.bind(f"\0{name}")
+        for one in (file, abstract):
+            one.listen()
+        program = f"""
+socket.socket(socket.AF_UNIX).connect("../else/s")
+socket.socket(socket.AF_UNIX).connect("\\0{name}")
+tried(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto, b"1", "../else/s")
+"""
+        assert asked(tmp_path, program)["reached"] == ["else/s", f"@{name}"]
+
+
+HONEST = """
+os.kill(PARENT, 0)
+import pwd, time
+pwd.getpwuid(0)
+tried(socket.getaddrinfo, "localhost", 80)
+tried(socket.socket(socket.AF_UNIX).connect, "/tmp/.X11-unix/X99")
+tried(socket.socket(socket.AF_UNIX).connect, "\\0/tmp/.X11-unix/X99")
+tried(socket.socket(socket.AF_INET).connect, ("127.0.0.1", 9))
+for name in ("s", "\\0carve-own-" + str(os.getpid())):
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as two:
+        one.bind(name)
+        one.listen()
+        two.connect(name)
+        two.sendmsg([b"1"])
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+    one.bind(("127.0.0.1", 0))
+    one.sendto(b"1", one.getsockname())
+pathlib.Path("a").touch()
+tried(os.setxattr, "a", "user.a", b"1")
+os.chown("a", -1, -1)
+os.utime("a")
+with open("a") as one:
+    os.fchmod(one.fileno(), 0o600)
+    os.utime(one.fileno())
+os.mkfifo("pipe")
+child = subprocess.Popen(["sleep", "600"], start_new_session=True, close_fds=False)
+resource.prlimit(child.pid, resource.RLIMIT_CORE, (0, 0))
+assert libc.ptrace(0x4206, child.pid, 0, 0) == 0
+os.kill(child.pid, signal.SIGCONT)
+os.kill(child.pid, signal.SIGKILL)
+child.wait()
+os.kill(os.getpid(), signal.SIGCONT)
+signal.raise_signal(signal.SIGCONT)
+second = subprocess.Popen("sleep 600 & wait", shell=True, start_new_session=True, close_fds=False)
+os.killpg(second.pid, signal.SIGTERM)
+second.wait()
+memory = os.memfd_create("m")
+os.write(memory, b"1")
+os.fchmod(memory, 0o700)
+"""
+"""What programs do every day with their own files, sockets and children."""
+
+
+def test_what_programs_do_with_what_is_theirs_is_nobodys_business(tmp_path: Path) -> None:
+    assert asked(tmp_path, HONEST) == {"wrote": [], "opened": [], "reached": []}
+
+
+def test_a_program_without_a_file_is_watched_as_any_other(tmp_path: Path) -> None:
+    program = """
+memory = os.memfd_create("m")
+os.write(memory, pathlib.Path("/bin/sh").resolve().read_bytes())
+os.execve(memory, ["sh", "-c", "echo > ../else/a"], {})
+"""
+    assert noted(tmp_path, program) == (["else/a"], [])
+
+
+def test_paths_cannot_be_moved_under_the_keeper(tmp_path: Path) -> None:
+    """Not even where a process has a name space of its own."""
+    program = """
+os.mkdir("m")
+for space in (0, 0x00020000):
+    tried(libc.unshare, space)
+    assert libc.mount(b"../else", b"m", None, 4096, None) == -1 and ctypes.get_errno() == 1
+    assert libc.chroot(b"m") == -1 and ctypes.get_errno() == 1
+"""
+    assert noted(tmp_path, program) == ([], [])
 
 
 def test_what_is_left_in_shared_memory_is_noted(tmp_path: Path) -> None:
@@ -83,6 +229,6 @@ for number in (425, numbers[os.uname().machine]):
 def test_where_nothing_can_be_seen_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "abacus")
     calls = Calls([], [])
-    calls.begin()  # in this process: nothing is set where nothing is known
-    calls.follow()
-    assert calls.report() == {"wrote": [], "opened": [], "unseen": "not known for abacus"}
+    assert calls.start(lambda: 1) == 1
+    calls.close()
+    assert calls.report()["unseen"] == "not known for abacus"

@@ -19,7 +19,7 @@ from tests.runner.craft import people
 from tests.runner.craft.bench_kit import Kit, git
 
 SHORT = "{wall_seconds: 2, output_bytes: 1000000, disk_bytes: 20000000, attempts: 1}"
-ONCE = SHORT.replace("wall_seconds: 2", "wall_seconds: 20")
+ONCE = SHORT.replace("wall_seconds: 2", "wall_seconds: 120")
 
 
 class Deed(NamedTuple):
@@ -55,6 +55,7 @@ DEEDS = [
     Deed("fills_at_once", lambda kit: 15, "disk-limit", "disk-limit"),
     Deed("fills_without_a_name", lambda kit: "-", "disk-limit", "disk-limit"),
     Deed("looks_into_the_runner", lambda kit: "-", "sealed-read", "sealed-read"),
+    Deed("reaches", lambda kit: "-", "outside-process", "outside-process"),
     Deed("talks", lambda kit: "-", "no-change", "no-change"),
     Deed("floods", lambda kit: "-", "output-limit", "output-limit"),
     Deed("floods_once", lambda kit: "-", "output-limit", "output-limit"),
@@ -137,6 +138,14 @@ def test_commits_branches_and_a_name_are_nobodys_business(kit: Kit, walls: str) 
     kit.crew("commits", limits=ONCE)
     attempt = attempt_of(kit)
     assert (attempt.findings, attempt.changed) == ((), ("kernels/cpu/toy.txt",))
+
+
+@pytest.mark.parametrize("deed", ["uses_git", "builds"])
+def test_what_one_does_with_a_clone_of_ones_own_is_nobodys_business(kit: Kit, walls: str, deed: str) -> None:
+    kit.crew(deed, limits=ONCE)
+    attempt = attempt_of(kit)
+    assert (attempt.findings, attempt.changed) == ((), ("kernels/cpu/toy.txt",))
+    assert attempt.session.meanwhile == ()
 
 
 def test_looking_around_is_nobodys_business(kit: Kit, walls: str) -> None:

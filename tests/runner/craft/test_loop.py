@@ -111,12 +111,22 @@ def test_what_does_not_build_is_told_and_comes_back(small: Kit) -> None:
     assert carried.code == 0
     one, two = carried.attempts
     assert [finding.kind for finding in one.findings] == ["does-not-build"]
-    assert "source is empty" in one.findings[0].detail
+    assert "simulated seat compiles nothing" in one.findings[0].detail
     assert one.commit is not None
     assert two.judged is not None
     assert {(each.state, each.reported) for each in runs()} == {("does not build", True), ("PASS", True)}
     brief = (Bench.of(load_order(small.order)).attempt_folder(2) / "brief.md").read_text()
     assert "cannot be built. Your clone begins with that commit" in brief
+
+
+def test_a_real_kernel_on_a_simulated_seat_is_told_that_nothing_is_compiled(small: Kit) -> None:
+    small.crew("writes_c")
+    carried = carry_out(small.given())
+    assert (carried.code, len(carried.attempts)) == (0, 2)
+    detail = carried.attempts[0].findings[0].detail
+    assert "#include" in detail and "silent-fallback" in detail
+    brief = (Bench.of(load_order(small.order)).attempt_folder(1) / "brief.md").read_text()
+    assert "This seat is simulated and compiles nothing" in brief
 
 
 def test_a_history_fits_into_its_report_whatever_an_attempt_left(small: Kit) -> None:

@@ -100,6 +100,49 @@ def test_a_capture_without_warm_up_is_refused() -> None:
         run(4)
 
 
+@pytest.mark.parametrize(
+    ("eager", "captured", "refused"),
+    [
+        ("rows-above-limit", "", True),
+        ("", "rows-above-limit", False),
+        ("rows-above-limit", "rows-above-limit", False),
+        ("", "", False),
+    ],
+)
+def test_FL_27_what_runs_first_inside_a_capture_is_refused(eager: str, captured: str, refused: bool) -> None:
+    """A decline is no run: nothing was loaded or tuned. Declines inside a capture are counted, and not refused."""
+    cuda = Paper()
+    made = processor(cuda)
+    layer: Any = SimpleNamespace(prefix="layers.1.experts", index=1)
+
+    def run(answer: str) -> None:
+        made._counted("routed_experts", "untuned", layer, 4, lambda: (None if answer else torch.empty(0), answer))
+
+    run(eager)
+    cuda.captured = 7
+    if refused:
+        with pytest.raises(RefusedError, match=r"captured without having been run first.*declined rows-above-limit"):
+            run(captured)
+    else:
+        run(captured)
+
+
+def test_what_a_card_holds_beside_weights_and_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pools of graphs are segments of the allocator that belong to a pool; what it does not know of is outside."""
+    segments = [
+        {"device": 0, "segment_pool_id": (0, 0), "total_size": 5 << 20},
+        {"device": 0, "segment_pool_id": (0, 1), "total_size": 2 << 20},
+        {"device": 0, "segment_pool_id": (0, 1), "total_size": 20 << 20},
+        {"device": 1, "segment_pool_id": (0, 1), "total_size": 64 << 20},
+    ]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 << 20, 100 << 20))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 27 << 20)
+    made = processor(Paper())
+    made.device = torch.device("cuda", 0)
+    assert made.memory() == {"graph_bytes": 22 << 20, "outside_bytes": 13 << 20}
+
+
 def warmed(cuda: Paper) -> Callable[[int], None]:
     """A call on a stream, after both streams have run it once."""
     made = processor(cuda)

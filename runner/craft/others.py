@@ -1,0 +1,87 @@
+"""Which processes are a session's own: whatever stands below its keeper, however it got there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from runner.craft.call_table import ProcessCall
+
+EVERYBODY = "every process"
+_ALL = -1
+
+
+class Others:
+    """Everything on this machine but what stands below the process ``keeper``, which adopts its orphans."""
+
+    def __init__(self, keeper: int) -> None:
+        self.keeper = keeper
+
+    def reached(self, caller: int, call: ProcessCall, arguments: Sequence[int]) -> str:
+        """Which process that is not its own a call is about; empty for none.
+
+        Raises OSError where the caller has ended, PermissionError where nobody may look into it.
+        """
+        if call.signal is not None and not arguments[call.signal] & 0xFFFFFFFF:
+            return ""
+        if _namespace(caller) != _namespace(self.keeper):
+            return ""  # it sees only what was started below it, under other numbers
+        for number in self._meant(caller, call, arguments):
+            if number == _ALL:
+                return EVERYBODY if self.keeper != 1 else ""  # which spares the first process of a sandbox
+            if not self.own(number):
+                return f"process {number}{_called(number)}"
+        return ""
+
+    def own(self, number: int) -> bool:
+        """Whether it stands below the keeper; so does what has ended."""
+        if number == self.keeper:
+            return False
+        while number > 1 and number != self.keeper:
+            try:
+                number = int(_stat(number)[1])
+            except (OSError, ValueError):
+                return True
+        return number == self.keeper
+
+    def _meant(self, caller: int, call: ProcessCall, arguments: Sequence[int]) -> Iterator[int]:
+        number = _signed(arguments[call.process])
+        if call.is_descriptor:
+            about = Path(f"/proc/{caller}/fdinfo/{number}").read_text()
+            number = next((int(line.split()[1]) for line in about.splitlines() if line.startswith("Pid:")), 0)
+        if number > 0 or (number == _ALL and call.group):
+            yield number
+        elif number < _ALL and call.group:
+            yield from _members(-number)
+
+
+def _members(group: int) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, ValueError):
+                if int(_stat(int(entry.name))[2]) == group:
+                    yield int(entry.name)
+
+
+def _stat(number: int) -> list[str]:
+    """State, parent and group of a process, as words. Raises OSError where it has ended."""
+    return Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[:3]
+
+
+def _namespace(number: int) -> str:
+    return str(Path(f"/proc/{number}/ns/pid").readlink())
+
+
+def _called(number: int) -> str:
+    with suppress(OSError):
+        return f" ({Path(f'/proc/{number}/comm').read_text().strip()})"
+    return ""
+
+
+def _signed(value: int) -> int:
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+__all__ = ["EVERYBODY", "Others"]
