@@ -42,10 +42,9 @@ def _decisions(ledger: Ledger) -> list[Decided]:
                 "a decision about a report that is not here", where=signed.where, expected=adoption.report.digest
             )
         by = ", ".join(signer.principal for signer in signed.signers)
-        against = objections(entry, adoption, {signer.key.id for signer in signed.signers}, ledger)
-        newest[entry.digest] = Decided(
-            entry, entry.of(ReportPredicate), adoption, by, against if adoption.result == "ADOPTED" else ()
-        )
+        keys = {signer.key.id for signer in signed.signers}
+        against = objections(entry, adoption, keys, ledger) if adoption.result == "ADOPTED" else ()
+        newest[entry.digest] = Decided(entry, entry.of(ReportPredicate), adoption, by, against)
     return list(newest.values())
 
 

@@ -32,6 +32,10 @@ def _no_constant(text: str) -> NoReturn:
     raise _NotCanonicalError(f"{text}, which is no JSON number")
 
 
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_NAMING = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique)
+
+
 def parse_canonical(data: bytes, where: str) -> JsonValue:
     """The value of ``data``.
 
@@ -39,10 +43,13 @@ def parse_canonical(data: bytes, where: str) -> JsonValue:
     no spaces, no NaN or infinity.
     """
     try:
-        value: JsonValue = json.loads(data.decode(), parse_constant=_no_constant)
+        text = data.decode()
+        if text.startswith("\ufeff"):
+            raise _NotCanonicalError("a byte order mark (BOM)")
+        value: JsonValue = _DECODER.decode(text)
         again = canonical_json(value)
         if again != data:  # read once more to name what is wrong: a key given twice is gone from ``value``
-            json.loads(data.decode(), object_pairs_hook=_unique)
+            _NAMING.decode(text)
     except (ValueError, RecursionError) as error:
         raise TrustError(
             "signed JSON cannot be read", where=where, expected="canonical JSON in UTF-8", found=str(error)

@@ -44,11 +44,12 @@ class _Wire(Record):
     signatures: tuple[_WireSignature, ...]
 
 
+_HEAD = b'{"payload":"'
 _ONE_SIGNATURE = re.compile(
-    rb'\{"payload":"(?P<payload>[A-Za-z0-9+/]*={0,2})","payloadType":"application/vnd\.in-toto\+json",'
+    rb'","payloadType":"application/vnd\.in-toto\+json",'
     rb'"signatures":\[\{"keyid":"(?P<keyid>[A-Za-z0-9+/:]*)","sig":"(?P<sig>[A-Za-z0-9+/]*={0,2})"\}\]\}\n'
 )
-"""The one serialisation of an envelope with one signature, but for the padding bits of base64."""
+"""What follows the payload of an envelope with one signature, in its one serialisation but for padding bits."""
 
 
 @dataclass(frozen=True)
@@ -115,15 +116,17 @@ def _decode(text: str, where: str) -> bytes:
 
 def _usual(data: bytes) -> Envelope | None:
     """An envelope with one signature in its one serialisation, which need not be written again to see that it is."""
-    found = _ONE_SIGNATURE.fullmatch(data)
+    end = data.find(b'"', len(_HEAD))
+    found = _ONE_SIGNATURE.fullmatch(data, end) if data.startswith(_HEAD) and end > 0 else None
     if found is None:
         return None
+    encoded = data[len(_HEAD) : end]
     try:
-        payload, signature = binascii.a2b_base64(found["payload"]), binascii.a2b_base64(found["sig"])
+        payload, signature = binascii.a2b_base64(encoded), binascii.a2b_base64(found["sig"])
     except binascii.Error:
         return None
-    if (base64.b64encode(payload), base64.b64encode(signature)) != (found["payload"], found["sig"]):
-        return None  # other padding bits: another spelling of the same bytes
+    if (base64.b64encode(payload), base64.b64encode(signature)) != (encoded, found["sig"]):
+        return None  # no base64, or other padding bits: another spelling of the same bytes
     return Envelope(payload, (Signature(found["keyid"].decode(), signature),), sha256_bytes(data))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -165,8 +166,9 @@ class Withdrawn(Record):
     reason: str
 
 
+@cache
 def withdrawn(path: Path = _WITHDRAWN) -> tuple[Withdrawn, ...]:
-    """Versions withdrawn by ``runner/gates/withdrawn.yaml``.
+    """Versions withdrawn by ``runner/gates/withdrawn.yaml``, as a process first reads it.
 
     Raises InputError where the file is malformed, or withdraws a gate that there is none of: a name with a slip in it
     would withdraw nothing.

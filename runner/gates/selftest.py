@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from runner.errors import EvidenceError
 from runner.gates.base import Gate, GateInput
+from runner.gates.registry import gate
 from runner.model.run import SelfTest
 from runner.model.verdict import Status
 
@@ -17,14 +18,18 @@ CASES = Path(__file__).resolve().parents[2] / "tests" / "gates"
 
 
 @cache
-def must_fail(gate: str) -> frozenset[str]:
+def must_fail(name: str) -> frozenset[str]:
     """Names of the cases that the gate must not pass; none for a gate that is not known."""
-    return frozenset(path.parent.name for path in (CASES / gate).glob("*_fail/input.json"))
+    return frozenset(path.parent.name for path in (CASES / name).glob("*_fail/input.json"))
 
 
-def shown(gate: Gate, case: str) -> Status:
-    """What the gate says about one of its cases. Raises EvidenceError where it cannot be read."""
-    return gate.judge(_read(CASES / gate.NAME / case / "input.json")).status
+@cache
+def shown(name: str, version: int, case: str) -> Status:
+    """What a gate says about one of its cases.
+
+    Raises EvidenceError where the case cannot be read, InputError where there is no such gate.
+    """
+    return gate(name, version).judge(_read(CASES / name / case / "input.json")).status
 
 
 @cache
@@ -35,20 +40,20 @@ def _read(path: Path) -> GateInput:
         raise EvidenceError("a must-fail case cannot be read", where=str(path), found=str(error)) from error
 
 
-def run(gate: Gate, folder: Path) -> SelfTest:
+def run(known: Gate, folder: Path) -> SelfTest:
     """The gate's answer to the first must-fail case in ``folder`` (``<folder>/<gate>/<case>_fail/input.json``).
 
     A status of PASS means that this gate decides nothing and nothing may be signed. Raises EvidenceError where there is
     no case or where it cannot be read.
     """
-    cases = sorted((folder / gate.NAME).glob("*_fail/input.json"))
+    cases = sorted((folder / known.NAME).glob("*_fail/input.json"))
     if not cases:
         raise EvidenceError(
             "the gate has no case that must fail",
-            where=str(folder / gate.NAME),
+            where=str(folder / known.NAME),
             expected="<case>_fail/input.json",
             found="none",
             next_step="add the case; a gate that was never seen to fail judges nothing",
         )
     given = _read(cases[0])
-    return SelfTest(gate=gate.NAME, version=gate.VERSION, case=cases[0].parent.name, status=gate.judge(given).status)
+    return SelfTest(gate=known.NAME, version=known.VERSION, case=cases[0].parent.name, status=known.judge(given).status)
