@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import canon, ledger
+from runner import canon, decisions, ledger
 from runner.attest.keys import PrivateKey
 from runner.attest.statement import Signed, sign
 from runner.attest.trust import repository_file, signer_line, trust_key
@@ -90,7 +90,7 @@ def test_no_faulty_order_is_adopted_with_every_gate_waived(workspace: Path, adop
         )
         ledger.append(workspace, ledger.ADOPTIONS, sign(forced, {"report": entry.digest}, adopter))
     after = Desk.open(workspace, adopter, LATER)
-    assert canon.standing(after.ledger) == []
+    assert decisions.standing(after.ledger) == []
     told = [line for line in canon.render(after.ledger).splitlines() if "which nobody can waive" in line]
     assert len(told) == len(FAULTY)
 
