@@ -123,8 +123,15 @@ class Ledger:
 
     @cached_property
     def tries(self) -> dict[str, int]:
-        """Intent digest to how often its candidate was tried under its order, this time included."""
-        same = {entry.digest: (intent.order, sha256_json(intent.candidate)) for entry, intent in self.of(SignedIntent)}
+        """Intent digest to how often its candidate was tried, this time included.
+
+        Under whatever order: a copy of an order with another name begins no new count. Where nothing is judged that has
+        a digest, as on a simulated seat, the order is all there is to count by.
+        """
+        same = {
+            entry.digest: sha256_json(intent.candidate or {"order": intent.order})
+            for entry, intent in self.of(SignedIntent)
+        }
         counts = Counter(same.values())
         return {digest: counts[key] for digest, key in same.items()}
 
