@@ -92,11 +92,6 @@ def standing(ledger: Ledger) -> list[Decided]:
     return current(decisions(ledger), "standing")
 
 
-def described(ledger: Ledger) -> list[Decided]:
-    """What was adopted as descriptive, newest first."""
-    return current(decisions(ledger), "descriptive")
-
-
 def stands_instead(ledger: Ledger, adoption: str) -> Decided | None:
     """What stands for the order and seat of an adoption (by its digest), or would if that one were taken back."""
     given_back = ledger.entries[adoption].of(Adoption)
@@ -105,4 +100,4 @@ def stands_instead(ledger: Ledger, adoption: str) -> Decided | None:
     return next((each for each in fitting if each.report.order.name == given_back.report.order), None)
 
 
-__all__ = ["Decided", "current", "decisions", "described", "in_force", "standing", "stands_instead"]
+__all__ = ["Decided", "current", "decisions", "in_force", "standing", "stands_instead"]

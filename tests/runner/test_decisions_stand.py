@@ -11,7 +11,7 @@ from runner import canon, decide, ledger
 from runner.attest.keys import PrivateKey
 from runner.attest.statement import sign
 from runner.attest.trust import repository_file, signer_line, trust_key
-from runner.decisions import decisions, described, standing
+from runner.decisions import current, decisions, standing
 from runner.errors import InputError, StateError, TrustError
 from runner.ledger import ADOPTIONS, LEDGER, SUFFIX, Ledger
 from runner.listing import list_reports
@@ -63,7 +63,7 @@ def test_what_was_adopted_as_descriptive_can_still_be_adopted_to_stand(pair: Pat
     decide.adopt(desk(pair, demo_adopter, 2), "r2", "good")
     decide.adopt(desk(pair, demo_adopter, 3), "r1", "better after all")
     assert runs_standing(pair) == ["r1"], "what was decided last, whatever was decided about it before"
-    assert [each.report.run for each in described(book(pair))] == ["r1"]
+    assert [each.report.run for each in current(decisions(book(pair)), "descriptive")] == ["r1"]
     with pytest.raises(TrustError, match="adopted already"):
         decide.adopt(desk(pair, demo_adopter, 4), "r1", "again")
 
