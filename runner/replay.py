@@ -112,8 +112,8 @@ def _compare(
     sample: Sample, window: PlannedWindow, evidence: Sequence[Evidence], where: str, *, extracts: bool = False
 ) -> None:
     """Every field of the sample; of a divergence from ``extracts`` all but its whole figures."""
-    from serve.instruments.kld import reduce_extracts  # noqa: PLC0415
-    from serve.instruments.registry import instrument, parse  # noqa: PLC0415  # only --deep needs the instruments
+    from serve.instruments.drawn import reduce_extracts  # noqa: PLC0415  # only --deep needs the instruments
+    from serve.instruments.registry import instrument, parse  # noqa: PLC0415
 
     try:
         reader = instrument(*parse(sample.instrument))

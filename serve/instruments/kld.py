@@ -13,7 +13,7 @@ from runner.model.sample import DivergenceDocument, DivergenceMeasure, DrawnPosi
 from runner.stats import total
 from serve.instruments.answers import material
 from serve.instruments.base import inputs, sample
-from serve.instruments.likelihood import by_id, forced_logprobs, not_forced, state_faults, top_logprobs
+from serve.instruments.likelihood import by_id, forced_logprobs, state_faults, top_logprobs
 
 NAME = "kld"
 VERSION = 1
@@ -31,23 +31,6 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
     figure is a lower bound of the full divergence (data-processing inequality). Raises EvidenceError where the
     reference's evidence was not given.
     """
-    own, reference, faults = _arms(evidence, window)
-    mine, theirs = by_id(own), by_id(reference)
-    documents = []
-    drawn = material(own, POSITIONS)
-    for identifier, text in material(own, "texts").items():
-        found = _document(identifier, text["tokens"], drawn[identifier], mine.get(identifier), theirs.get(identifier))
-        if isinstance(found, str):
-            faults.append(f"{identifier}: {found}")
-        else:
-            documents.append(found)
-    if not documents:
-        faults.append("no document was compared")
-    return sample(evidence, DivergenceMeasure(reference_window=reference.window, documents=tuple(documents)), faults)
-
-
-def _arms(evidence: Sequence[Evidence], window: PlannedWindow) -> tuple[Evidence, Evidence, list[str]]:
-    """The window's own evidence, its reference's, and what is wrong with both as a whole. Raises EvidenceError."""
     wanted = inputs(window)
     if tuple(one.window for one in evidence) != wanted:
         raise EvidenceError(
@@ -60,34 +43,15 @@ def _arms(evidence: Sequence[Evidence], window: PlannedWindow) -> tuple[Evidence
     faults = state_faults(own)
     if own.material != reference.material:
         faults.append(f"other material than window {reference.window}")
-    return own, reference, faults
-
-
-def reduce_extracts(evidence: Sequence[Evidence], window: PlannedWindow, said: Sample) -> Sample:
-    """As :func:`reduce`, of extracts: they lack most positions, so the whole figures of ``said`` are taken over, and
-    its reason why a document was not compared.
-
-    Everything else is read: engagement, machine state, faults, which documents there are, how long each is and its
-    drawn positions. Raises EvidenceError as :func:`reduce`, LookupError or ValueError where a drawn position is
-    missing.
-    """
-    own, reference, faults = _arms(evidence, window)
-    mine, theirs, positions = by_id(own), by_id(reference), material(own, POSITIONS)
-    stated = said.measure.documents if isinstance(said.measure, DivergenceMeasure) else ()
-    whole = {document.id: document for document in stated}
+    mine, theirs = by_id(own), by_id(reference)
     documents = []
+    drawn = material(own, POSITIONS)
     for identifier, text in material(own, "texts").items():
-        if identifier not in whole:
-            reasons = [fault for fault in said.faults if fault.startswith(f"{identifier}: ")]
-            faults += reasons[:1] or [f"{identifier}: left out"]
-            continue
-        answers = [arm.get(identifier) for arm in (mine, theirs)]
-        wrong = ["never asked" if one is None else not_forced(one, text["tokens"]) for one in answers]
-        if any(wrong):
-            faults += [f"{identifier}: {fault}" for fault in wrong if fault][:1]
-            continue
-        read = {"positions": len(text["tokens"]) - 1, "drawn": read_drawn(evidence, identifier, positions[identifier])}
-        documents.append(whole[identifier].model_copy(update=read))
+        found = _document(identifier, text["tokens"], drawn[identifier], mine.get(identifier), theirs.get(identifier))
+        if isinstance(found, str):
+            faults.append(f"{identifier}: {found}")
+        else:
+            documents.append(found)
     if not documents:
         faults.append("no document was compared")
     return sample(evidence, DivergenceMeasure(reference_window=reference.window, documents=tuple(documents)), faults)

@@ -43,19 +43,14 @@ def prompt_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[fl
     return _usable(values)
 
 
-def not_forced(exchange: Exchange, tokens: Sequence[int]) -> str:
-    """What is wrong where the answer is not the forced tokens; empty where it is."""
-    found = choice(exchange)
-    if found is None:
-        return error_text(exchange)
-    return "" if found.get("token_ids") == list(tokens[1:]) else "the generated ids are not the forced ids"
-
-
 def forced_logprobs(exchange: Exchange, tokens: Sequence[int]) -> tuple[tuple[float, ...], str]:
     """Raw logprob of each forced token, or no values and what is wrong (above all: ids that were not forced)."""
-    if fault := not_forced(exchange, tokens):
-        return (), fault
-    values = ((choice(exchange) or {}).get("logprobs") or {}).get("token_logprobs")
+    found = choice(exchange)
+    if found is None:
+        return (), error_text(exchange)
+    if found.get("token_ids") != list(tokens[1:]):
+        return (), "the generated ids are not the forced ids"
+    values = (found.get("logprobs") or {}).get("token_logprobs")
     if not isinstance(values, list) or len(values) != len(tokens) - 1:
         return (), "token_logprobs are missing or of another length"
     if not all(isinstance(value, int | float) for value in values):
