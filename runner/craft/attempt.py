@@ -16,6 +16,7 @@ from runner.craft.bench import REVIEWS, SEALED, Bench, benches, crafts
 from runner.craft.command_line import NOT_RUN
 from runner.craft.globs import permitted
 from runner.craft.guard import Watched
+from runner.craft.home import furnish
 from runner.craft.interruption import AGAIN, ENDED, JOURNAL, STARTED, Interruption, interruption
 from runner.craft.sandbox import Walls
 from runner.craft.session import Setting, finding, hold
@@ -198,17 +199,13 @@ def prepare(task: Task, store: Store) -> None:
 def _equip(task: Task) -> None:
     """Home, temporary folder and brief."""
     walls = task.walls
+    fresh = not walls.home.exists()
     for folder in (walls.home, walls.temporary):
         folder.mkdir(parents=True, exist_ok=True)
+    if fresh:  # in one that a session has used, a link of its making could lead a copy elsewhere
+        furnish(walls.home, task.entry.home)
     for name in ("brief.md", f"home/{BRIEF}"):
         write_whole(task.folder / name, task.brief.encode())
-    for name in task.entry.home:
-        source, target = Path.home() / name, walls.home / name
-        if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True)
-        elif source.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
 
 
 def _look(task: Task, store: Store, session: Session, found: list[Finding]) -> Attempt:
