@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 
 from runner.clock import now
 from runner.craft import guard, repository, sandbox
@@ -119,15 +120,16 @@ def unfinished(task: Task) -> Interruption | None:
     return earlier
 
 
-def sit(task: Task) -> tuple[Session, list[Finding]]:
-    """The session in a prepared clone, and what was found wrong with it from outside."""
+def sit(task: Task, stop: Event | None = None) -> tuple[Session, list[Finding]]:
+    """The session in a prepared clone, and what was found wrong with it from outside; ``stop`` interrupts it."""
     busy = [other.folder for other in benches() if other.folder != task.bench.folder and other.at_work()]
     own = (task.walls.clone, task.walls.home, task.walls.temporary, task.bench.folder / REVIEWS, *busy)
     watched = Watched(task.order, task.checkout, task.workspace, crafts(), own)
     before, journal = guard.read(watched), Journal(task.folder / JOURNAL)
     _started(task, journal)
     try:
-        held = hold(_setting(task, task.entry.argv, task.folder / TRANSCRIPT, task.entry.limits, journal))
+        setting = _setting(task, task.entry.argv, task.folder / TRANSCRIPT, task.entry.limits, journal)
+        held = hold(replace(setting, stop=stop))
     except SeatError:
         shutil.rmtree(task.folder, ignore_errors=True)  # it never began
         raise

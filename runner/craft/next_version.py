@@ -50,7 +50,7 @@ def next_version(text: str, file: ReviewFile, table: Sequence[Question], where: 
     ]
     reading = {"file": where, "why": f"the reviews of version {order.version}", "part_of_order": True}
     text = _counted(text, order.version + 1)
-    text = _added(_added(text, "rulings", rulings), "reading", [reading])
+    text = added(added(text, "rulings", rulings), "reading", [reading])
     parse_order(text)
     return text
 
@@ -60,7 +60,7 @@ def _counted(text: str, version: int) -> str:
     return text if found else re.sub(r"(?m)^(id:.*)$", rf"\1\nversion: {version}", text, count=1)
 
 
-def _added(text: str, key: str, items: Sequence[dict[str, Any]]) -> str:
+def added(text: str, key: str, items: Sequence[dict[str, Any]]) -> str:
     """``text`` with more entries in the block list ``key``, which is made where it is missing."""
     dumped = yaml.safe_dump(list(items), allow_unicode=True, sort_keys=False, width=1000)
     block = "".join(f"  {line}\n" for line in dumped.splitlines())
@@ -77,4 +77,4 @@ def _added(text: str, key: str, items: Sequence[dict[str, Any]]) -> str:
     return text[:at] + block + text[at:]
 
 
-__all__ = ["next_version"]
+__all__ = ["added", "next_version"]

@@ -27,6 +27,8 @@ class Review(Record):
     reviewer: Line
     lens: Line
     claims: tuple[ReviewClaim, ...]
+    deviations: tuple[Line, ...] = ()
+    """Where the session differed from what the order asks for, and why."""
 
     @model_validator(mode="after")
     def _one_answer_a_question(self) -> Self:
