@@ -8,6 +8,7 @@ from itertools import pairwise
 from math import log
 
 from runner.checks.fault import Fault
+from runner.gates.figure_names import FIGURES, is_figure
 from runner.gates.registry import all_gates
 from runner.model.order import KernelOrder, WorkOrder
 from runner.model.order.judgement import GateRequest, KillLine
@@ -31,6 +32,7 @@ def planned_gates(order: WorkOrder) -> tuple[GateRequest, ...]:
 def judgement(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
     """Faults of gates and kill lines, apart from the parameters of gates that exist."""
     names = {known.NAME for known in all_gates()}
+    planned = {request.name for request in planned_gates(order)}
     for index, request in enumerate(order.gates):
         path: Path = ("gates", index)
         if request.planned is not None:
@@ -42,6 +44,9 @@ def judgement(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault
         yield from _amounts(path, order, request)
     for index, line in enumerate(order.kill_lines):
         yield from _kill_line(("kill_lines", index), line)
+        if line.gate in planned:
+            continue  # its figures are still to be written
+        yield from _figure(("kill_lines", index, "metric"), line)
 
 
 def _planned(path: Path, request: GateRequest, names: set[str]) -> Iterator[Fault]:
@@ -113,3 +118,10 @@ def _kill_line(path: Path, line: KillLine) -> Iterator[Fault]:
     given = [part is not None for part in (line.metric, line.op, line.value)]
     if any(given) and not all(given):
         yield Fault(path, f"{line.gate}: metric, op and value belong together")
+
+
+def _figure(path: Path, line: KillLine) -> Iterator[Fault]:
+    """A line that stops the work on a figure which its gate never gives would stop a candidate that passes."""
+    if line.action == "stop" and line.metric is not None and not is_figure(line.gate, line.metric):
+        known = "; ".join(FIGURES.get(line.gate, ())) or "none that a line can rest on"
+        yield Fault(path, f"gate {line.gate} gives no figure {line.metric!r}; its figures: {known}")
