@@ -14,13 +14,16 @@ from runner.model.order import KernelOrder, WorkOrder
 from runner.model.order.judgement import GateRequest, KillLine
 from runner.model.order.measure import Measure, Threshold
 from runner.model.seat import SeatManifest
-from runner.stats import DOCUMENTS
+from runner.stats import DOCUMENTS, MOST_DOCUMENTS
 
 RATIOS = ("ratio", "×")
 """Units of a threshold whose distance from 1 is a gain."""
 SCORED = frozenset({"kld", "ppl-prefill", "ppl-decode"})
 """Gates whose unit is a document of so many tokens."""
 SCORED_TOKENS = 8
+COUNTED = ("documents", "control_documents")
+MOST = 1 << 24
+"""Of anything else that is measured: tokens, texts, rounds, seconds."""
 Path = tuple[str | int, ...]
 
 
@@ -106,6 +109,10 @@ def _amounts(path: Path, order: WorkOrder, request: GateRequest) -> Iterator[Fau
     if request.name in SCORED and isinstance(tokens, int) and tokens < SCORED_TOKENS:
         message = f"{request.name}: {tokens} tokens of a document are no document, {SCORED_TOKENS} are needed"
         yield Fault((*path, "windows", "tokens"), message)
+    for name, value in request.windows.items():
+        most = MOST_DOCUMENTS if name in COUNTED else MOST
+        if isinstance(value, int) and not 0 <= value <= most:
+            yield Fault((*path, "windows", name), f"{request.name}: {name} lies between 0 and {most}, not at {value}")
     documents = request.windows.get("documents")
     if isinstance(order, KernelOrder) and isinstance(documents, int) and documents < DOCUMENTS:
         message = f"{request.name}: {documents} documents cannot decide, {DOCUMENTS} are needed"

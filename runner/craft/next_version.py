@@ -43,7 +43,7 @@ def next_version(text: str, file: ReviewFile, table: Sequence[Question], where: 
                 for answer in question.answers
                 for who in answer.who
             ],
-            "ruling": f"{question.answer} {question.answers[0].unit}",
+            "ruling": f"{question.answer} {question.unit}",
             "evidence": question.why,
         }
         for question in table

@@ -69,6 +69,8 @@ class ReviewRuling(Record):
 
     question: Slug
     value: Number
+    unit: Line | None = None
+    """Has to be said where the answers are in different units and the value is none of theirs alone."""
     by: Line
     evidence: Line
 

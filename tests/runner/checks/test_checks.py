@@ -79,6 +79,12 @@ JUDGEMENT = [
     ('op: ">", value: 190', 'op: ">"', "kill_lines.0", "belong together"),
     ("gate: kernel-time, metric: launch", "gate: engaged, metric: x", "kill_lines.0.metric", "gives no figure 'x'"),
     (
+        "  - name: speed\n",
+        "  - name: speed\n  - {name: kld, parameters: {bound: 0.01}, windows: {documents: 2400000000}}\n",
+        "gates.3.windows.documents",
+        "between 0 and 1000",
+    ),
+    (
         "unit: µs, rests_on: [bytes]}]",
         "unit: µs, decided_before_run: false}]",
         "kill_lines.0.decided_before_run",
