@@ -161,6 +161,24 @@ def test_a_ruling_keeps_its_unit(kit: Kit) -> None:
     assert parse_order(made).rulings[0].ruling == "12 steps"
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("id: small-lna2", "id : small-lna2"),
+        ("id: small-lna2", '"id": small-lna2'),
+        ("id: small-lna2", "id: small-lna2\nversion : 1"),
+        ("id: small-lna2", "id: small-lna2\n'version': 1  # the first"),
+    ],
+)
+def test_the_version_is_counted_up_however_it_is_written(kit: Kit, old: str, new: str) -> None:
+    text = kit.order.read_text()
+    assert text.count(old) == 1
+    file = parse(F2.encode()).validate(ReviewFile)
+    made = next_version(text.replace(old, new), file, conflicts(file), "reviews.yaml")
+    assert parse_order(made).version == 2
+    assert ("# the first" in made) == ("# the first" in new)
+
+
 def test_exact_figures_are_compared_exactly() -> None:
     text = F2.partition("checks:")[0].replace("value: 24", "value: 9007199254740993")
     check = "checks:\n  - kind: equals\n    question: step-count\n    expression: 9007199254740993 / 1\n"
