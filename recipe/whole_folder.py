@@ -104,7 +104,8 @@ def _clear(place: Path) -> None:
 def alone(folder: Path, patience: float | None = None) -> Iterator[None]:
     """Hold an existing folder for this process alone; the hold ends with the process, however that ends.
 
-    StateError where another process holds it for longer than ``patience`` (:data:`PATIENCE_SECONDS`), or has just cleared it away.
+    StateError where another process holds it for longer than ``patience`` seconds (:data:`PATIENCE_SECONDS`), or has
+    just cleared it away.
     """
     busy = StateError(
         "another process is at work here",
