@@ -38,16 +38,14 @@ from runner.paths import source_root
 _WEIGHTS_A_SECOND = 60_000
 """Of the native search on one core, at the bits that need longest."""
 _CODE = (
-    "recipe/bake.py",
-    "recipe/bake_coding.py",
-    "recipe/bake_layers.py",
-    "recipe/bake_modules.py",
-    "recipe/calibration.py",
-    "recipe/exllamav3_conversion.py",
-    "recipe/merge.py",
+    "recipe/*.py",
+    "recipe/mini/*.py",
+    "kernels/carve_kernels/*.py",
+    "kernels/carve_kernels/exl3/*.py",
     "kernels/cpu/quantise.cpp",
     "kernels/cpu/quantise_step.inc",
 )
+"""What a bake's bytes follow from. Whole folders: a list of single files forgets the one that was added last."""
 _CLAIMED = {"exllamav3": ("output_error",), CONVERSION: ("output_error", "calibrated")}
 """By quantiser: what its library alone can say, and nothing here compares."""
 _ERROR_TOLERANCE = 0.01
@@ -160,14 +158,13 @@ def _identity(job: Job, given: Inputs, kept: Path | None) -> dict[str, Any]:
     """Everything the product's bytes follow from; ``kept`` as in :func:`recipe.payload.file_digests`."""
     root, wish = source_root(), given.recipe.calibration
     needed = sorted({target.weight for target in given.targets})
-    code = [root / name for name in _CODE] + sorted((root / "kernels/carve_kernels/exl3").glob("*.py"))
     return {
         "arguments": given.recipe.model_dump(mode="json"),
         "base": {"header": given.base.header_digest(), "payload": given.base.payload_digest(kept)},
         "small files": _small_files(job, given),
         "weights": sha256_json({name: _entry_digest(given.weights[name]) for name in needed}),
         "calibration": sha256_file(job.root / wish.texts) if wish else None,
-        "code": sha256_tree(root, code),
+        "code": sha256_tree(root, [file for pattern in _CODE for file in root.glob(pattern)]),
     }
 
 

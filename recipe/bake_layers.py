@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from recipe import pack_write, whole_folder
 from recipe.closure import json_object
-from recipe.headers import PackError, read_header
+from recipe.payload import sha256_of
 from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
 from runner.files import write_whole
@@ -69,14 +69,15 @@ class Coding:
 
 
 def bake_layers(layers: Sequence[Layer], coding: Coding, hessians: Hessians, note: Callable[[str], None]) -> None:
-    """Write every layer's file that is not there yet, and beside it the error of each module."""
+    """Write every layer's file that is not whole yet, and beside it its digest and the error of each module."""
     with ThreadPoolExecutor(coding.threads or os.cpu_count()) as pool:
         for number, layer in enumerate(layers, start=1):
             if _finished(layer.file):
                 continue
             tensors, errors = _code(layer, coding, hessians, pool)
-            pack_write.write_json(_errors_of(layer.file), errors)
             pack_write.write_shard(layer.file, tensors)
+            noted = {"digest": sha256_of(layer.file), "modules": errors}
+            write_whole(_errors_of(layer.file), json.dumps(noted, indent=1).encode())
             note(f"layer {number} of {len(layers)}: {len(layer.modules)} modules")
 
 
@@ -84,7 +85,7 @@ def errors_of(layers: Sequence[Layer]) -> dict[str, dict[str, Any]]:
     """Bits and errors of every module of finished layers."""
     found: dict[str, dict[str, Any]] = {}
     for layer in layers:
-        found |= json.loads(_errors_of(layer.file).read_text(encoding="utf-8"))
+        found |= json.loads(_errors_of(layer.file).read_bytes())["modules"]
     return found
 
 
@@ -120,11 +121,10 @@ def clear_state(folder: Path) -> None:
 
 
 def _finished(file: Path) -> bool:
-    try:
-        read_header(file)
-    except PackError:
-        return False
-    return _errors_of(file).is_file()
+    """Whether the file has the very bytes that its notes were written for, as the last thing of its layer."""
+    notes = _errors_of(file)
+    noted = json_object(notes.read_bytes()) if notes.is_file() else None
+    return noted is not None and file.is_file() and sha256_of(file) == noted.get("digest")
 
 
 def _errors_of(file: Path) -> Path:

@@ -62,7 +62,8 @@ def verify(job: Job, product: Product) -> Verified:
     told = (job.product / PROVENANCE).read_bytes()
     try:
         patches, site = _patches(job), _site(job)
-        patch_shadow.shadow(site, patches, job.product, None, notes={PROVENANCE: told})
+        contents = {file: patches.compose(file, patch_shadow.read_file(site, file)) for file in patches.files}
+        patch_shadow.verify_shadow(site, contents, {PROVENANCE: told}, job.product)
         wanted = _provenance(job, patches, site)
         faults += provenance_faults(json_object(told) or {}, wanted)
     except CarveError as error:

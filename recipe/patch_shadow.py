@@ -36,7 +36,8 @@ def shadow(
     """
     contents = {file: patches.compose(file, read_file(site, file)) for file in patches.files}
     if destination.exists():
-        _verify_shadow(site, contents, notes or {}, destination)
+        drop_bytecode(destination)
+        verify_shadow(site, contents, notes or {}, destination)
         whole_folder.tidy(destination)
         return destination
     compile_all(contents)
@@ -88,8 +89,17 @@ def _links(site: Path, contents: Mapping[str, bytes]) -> dict[str, Path]:
     return found
 
 
-def _verify_shadow(site: Path, contents: Mapping[str, bytes], notes: Mapping[str, bytes], destination: Path) -> None:
-    """Every entry is the folder, file or link that it should be, and there is nothing more. Raises StateError."""
+def drop_bytecode(destination: Path) -> None:
+    """Remove what interpreters compiled beside the files of a shadow: the next one compiles them anew."""
+    for folder in [path for path in destination.rglob(BYTECODE) if path.parent != destination and is_bytecode(path)]:
+        shutil.rmtree(folder)
+
+
+def verify_shadow(site: Path, contents: Mapping[str, bytes], notes: Mapping[str, bytes], destination: Path) -> None:
+    """Every entry is the folder, file or link that it should be, and there is nothing more, bytecode neither.
+
+    An interpreter runs bytecode without a look at the file that it is said to be of. Raises StateError.
+    """
     wanted = {place.as_posix(): _FOLDER for place in _folders(contents) if place != Path()}
     wanted |= {name: f"a link to {target}" for name, target in _links(site, contents).items()}
     wanted |= {name: f"SHA-256 {sha256_bytes(content)}" for name, content in {**contents, **notes}.items()}
@@ -100,15 +110,14 @@ def _verify_shadow(site: Path, contents: Mapping[str, bytes], notes: Mapping[str
 
 
 def _entries(folder: Path, home: Path) -> Iterator[tuple[str, str]]:
-    """What lies in a shadow, no link followed; without the bytecode that an engine leaves beside patched files."""
+    """What lies in a shadow, no link followed."""
     for path in sorted(folder.iterdir()):
         name = path.relative_to(home).as_posix()
         if path.is_symlink():
             yield name, f"a link to {path.readlink()}"
         elif path.is_dir():
-            if folder == home or not is_bytecode(path):
-                yield name, _FOLDER
-                yield from _entries(path, home)
+            yield name, _FOLDER
+            yield from _entries(path, home)
         elif path.is_file():
             yield name, f"SHA-256 {sha256_file(path)}"
         else:

@@ -55,12 +55,15 @@ class Recipe(Protocol):
         ...
 
 
-def pack_digests(folder: Path) -> dict[str, str]:
-    """Digests of a pack that a recipe made, as it lies on disk. Raises PackError where it is broken."""
+def pack_digests(folder: Path, kept: Path | None = None) -> dict[str, str]:
+    """Digests of a pack that a recipe made, as it lies on disk; ``kept`` as in :func:`recipe.payload.file_digests`.
+
+    Raises PackError where it is broken.
+    """
     pack = read_pack(folder)
     return {
         "header": pack.header_digest(),
-        "payload": pack.payload_digest(),
+        "payload": pack.payload_digest(kept),
         "small_files": pack.small_files_digest(),
         "provenance": sha256_file(folder / PROVENANCE),
     }

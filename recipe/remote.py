@@ -264,7 +264,15 @@ class Repository:
                 expected=f"bytes {start}-{wanted.stop - 1}",
                 found=answer.headers.get("content-range", "none"),
             )
-        now = {"tag": answer.headers.get("etag", ""), "size": int(told[3])}
+        if not (tag := answer.headers.get("etag") or answer.headers.get("last-modified")):
+            raise InputError(
+                "the server does not say which version of the file it answers with",
+                where=f"{self.name}: {wanted.file}",
+                expected="an entity tag or a time of change",
+                found="neither: a file that changes meanwhile would come as a mixture",
+                next_step="use another endpoint, or a local copy of the donor",
+            )
+        now = {"tag": tag, "size": int(told[3])}
         before = self.state["files"].setdefault(wanted.file, now)
         if before != now:
             raise InputError(

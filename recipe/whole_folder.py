@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,9 @@ from runner.errors import StateError
 
 MARKER = ".carve-building"
 """In the hidden neighbour of a folder: this project builds there, and may go on or clear away."""
+PATIENCE_SECONDS = 15.0
+"""For who holds a folder: what a killed process has started inherits its hold for as long as that takes to start."""
+_POLL_SECONDS = 0.05
 _INSIDE = "whole"
 """What is built, inside the hidden neighbour; notes of an unfinished work lie beside it and never in it."""
 
@@ -68,7 +72,7 @@ def tidy(folder: Path) -> None:
     place = _beside(folder)
     if place.is_symlink() or not (place / MARKER).is_file() or (place / _INSIDE).exists():
         return
-    with suppress(StateError), alone(place):  # who holds it clears away himself
+    with suppress(StateError), alone(place, patience=0):  # who holds it clears away himself
         _clear(place)
 
 
@@ -97,10 +101,11 @@ def _clear(place: Path) -> None:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path, patience: float | None = None) -> Iterator[None]:
     """Hold an existing folder for this process alone; the hold ends with the process, however that ends.
 
-    StateError where another process holds it, or has just cleared it away.
+    StateError where another process holds it for longer than ``patience`` seconds (:data:`PATIENCE_SECONDS`), or has
+    just cleared it away.
     """
     busy = StateError(
         "another process is at work here",
@@ -113,20 +118,26 @@ def alone(folder: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise busy from None
     try:
-        if not _held(descriptor, folder):
+        if not _held(descriptor, folder, PATIENCE_SECONDS if patience is None else patience):
             raise busy
         yield
     finally:
         os.close(descriptor)
 
 
-def _held(descriptor: int, folder: Path) -> bool:
-    """Whether the open folder is now this process's, and still stands under its name."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(folder.stat(), os.fstat(descriptor))
-    except (BlockingIOError, FileNotFoundError):
-        return False
+def _held(descriptor: int, folder: Path, patience: float) -> bool:
+    """Whether the open folder is within ``patience`` seconds this process's, and still stands under its name."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return os.path.samestat(folder.stat(), os.fstat(descriptor))
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
 
 
 def publish(built: Path, folder: Path) -> None:

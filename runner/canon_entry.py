@@ -16,6 +16,7 @@ from runner.model.base import decimal_text
 from runner.model.boot import BootRecord
 from runner.model.report import Measured, ReportPredicate
 from runner.model.verdict import Status
+from runner.plan import PRODUCT
 from runner.reproduction import assurance_level
 from runner.summary import engagement_text, primary_rate
 from runner.yaml_strict import parse
@@ -27,6 +28,9 @@ _LAUNCHED = ("candidate-only", "incumbent-only", "shared", "forcing")
 """Roles of the boots that served, the one that is most like the standing seat first."""
 _SWITCHES = frozenset({"variant", "strict"})
 """Requested values that the plugin reads from its environment, not engine options."""
+
+MADE_PACK = "MADE_PACK"
+"""In a launch: the pack that the run made, which is not the one that its order names."""
 
 _PLACES = (
     "In braces stand places of the machine: the order's pack, this checkout (`code`), a kept cache, built libraries by "
@@ -50,19 +54,24 @@ def launched(measured: Measured) -> BootRecord | None:
     return fitting[0] if fitting else None
 
 
-def launch_command(report: ReportPredicate, boot: BootRecord) -> str:
+def launch_command(report: ReportPredicate, boot: BootRecord, *, made: bool = False) -> str:
     """What starts the engine as it stood: every option that was asked for, with the value the live engine gave.
 
-    A container starts as docker read it back, with the port of its seat's choice.
+    A container starts as docker read it back, with the port of its seat's choice. ``made``: the pack is the run's own.
     """
     launch = launch_from(boot.resolved, report.seat.name, str(PORT))
     if launch is not None:
         return _lines(["docker"], launch.argv())
     options = {name: boot.resolved[name] for name in boot.requested if name in boot.resolved and name not in _SWITCHES}
     switches = [f"CARVE_{name.upper()}={boot.resolved[name]}" for name in sorted(_SWITCHES & boot.resolved.keys())]
-    pack = order_field(report, "target", "pack")
-    start = [*switches, "vllm", "serve", shlex.quote(pack) if isinstance(pack, str) else "PACK"]
+    start = [*switches, "vllm", "serve", _served(report, made=made)]
     return _lines(start, flags(dict(sorted(options.items()))))
+
+
+def _served(report: ReportPredicate, *, made: bool) -> str:
+    """The pack to serve: the order's, or the place where one puts what the run made of it."""
+    pack = order_field(report, "target", "pack")
+    return MADE_PACK if made else shlex.quote(pack) if isinstance(pack, str) else "PACK"
 
 
 def _lines(start: Sequence[str], words: Sequence[str]) -> str:
@@ -74,6 +83,20 @@ def _lines(start: Sequence[str], words: Sequence[str]) -> str:
         else:
             lines[-1] += f" {shlex.quote(word)}"
     return " \\\n".join(map(one_line, lines))
+
+
+def made_pack(decided: Decided) -> str | None:
+    """Header digest of the pack that the run made and served; None where it served the standing one."""
+    return decided.entry.subjects.get(f"{PRODUCT}header")
+
+
+def taken_out(decided: Decided) -> list[str]:
+    """How one comes by the pack that a launch serves, where the run made it; nothing otherwise."""
+    header = made_pack(decided)
+    if header is None:
+        return []
+    how = f"`runner product {decided.report.run} --to {MADE_PACK}`"
+    return [f"The pack with header digest {header} is what the run made: {how}", "takes it out where it was made.", ""]
 
 
 def _launch(decided: Decided, measured: Measured, boot: BootRecord) -> list[str]:
@@ -93,10 +116,11 @@ def _launch(decided: Decided, measured: Measured, boot: BootRecord) -> list[str]
         f"on\n{len(boot.ranks)} rank(s).",
         "",
         "```sh",
-        launch_command(decided.report, boot),
+        launch_command(decided.report, boot, made=made_pack(decided) is not None),
         "```",
         "",
         *([_PLACES, ""] if launch_from(boot.resolved, "", "") else []),
+        *taken_out(decided),
         *table(("setting", "live value"), [(name, boot.resolved[name]) for name in sorted(boot.resolved)]),
         "#### Proof of launch",
         "",

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from recipe.pack import Pack, read_pack
-from runner.canon_entry import launch_command, launched, order_field
+from runner.canon_entry import launch_command, launched, made_pack, order_field, taken_out
 from runner.decisions import Decided, current, decisions
+from runner.digest import sha256_file
 from runner.errors import InputError
 from runner.ledger import Ledger
 from runner.markdown import cell, table
 from runner.model.product import PROVENANCE
 from runner.model.verdict import Status
+from runner.plan import PRODUCT
 
 _GIB = 1 << 30
 
@@ -30,12 +32,12 @@ def render(folder: Path, ledger: Ledger) -> str:
     pack = read_pack(folder)
     header, made = pack.header_digest(), decisions(ledger)
     found = [*current(made, "standing"), *current(made, "descriptive")]
-    own = [each for each in found if each.entry.subjects.get("pack.header") == header]
+    own = [each for each in found if _is_about(each.entry.subjects, pack)]
     if not own:
         raise InputError(
             "nobody has adopted a report about this pack",
             where=str(folder),
-            expected=f"an adoption of a report whose subject pack.header is {header}",
+            expected=f"an adoption of a report about a pack with header digest {header}, and about these very bytes",
             found=", ".join(each.report.run for each in found) or "no adoption",
             next_step="`runner reports` lists the reports; `runner adopt RUN` takes one into the canon",
         )
@@ -74,6 +76,23 @@ def render(folder: Path, ledger: Ledger) -> str:
         ).rstrip("\n")
         + "\n"
     )
+
+
+def _is_about(subjects: Mapping[str, str], pack: Pack) -> bool:
+    """Whether a report is about this pack to the byte: about what its recipe made, or else about what stood.
+
+    The report of an overlay or a bake names the pack that stood before as well, which it does not recommend.
+    """
+    made = f"{PRODUCT}header" in subjects
+    kind = PRODUCT if made else "pack."
+    if subjects.get(f"{kind}header") != pack.header_digest():
+        return False  # no payload is read for it
+    found = {"payload": pack.payload_digest()}
+    if made:
+        note = pack.folder / PROVENANCE
+        found["small_files"] = pack.small_files_digest()
+        found["provenance"] = sha256_file(note) if note.is_file() else "none"
+    return all(subjects.get(f"{kind}{name}", digest) == digest for name, digest in found.items())
 
 
 def _front(newest: Decided) -> dict[str, Any]:
@@ -145,7 +164,8 @@ def _setting(decided: Decided, ledger: Ledger) -> list[str]:
     if boot is None:
         return lines
     engine = f"{boot.engine.get('name', 'engine')} {boot.engine.get('version', '')}".strip()
-    return [f"Engine: {cell(engine)}.", "", *lines, "```sh", launch_command(decided.report, boot), "```", ""]
+    launch = launch_command(decided.report, boot, made=made_pack(decided) is not None)
+    return [f"Engine: {cell(engine)}.", "", *lines, "```sh", launch, "```", "", *taken_out(decided)]
 
 
 __all__ = ["render"]

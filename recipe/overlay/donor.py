@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,12 @@ from recipe.pack import Pack, read_pack
 from recipe.payload import identity
 from recipe.product import Job
 from recipe.remote import Repository, token
-from runner.digest import sha256_json
+from runner.digest import sha256_file, sha256_json
 from runner.errors import InputError
 from runner.model.order.overlay import Generated, PackSource
+
+_MADE: dict[Path, tuple[str, str]] = {}
+"""What this process has had made: folder to what was asked for and the digest of what came out."""
 
 
 class Donor(Protocol):
@@ -117,17 +121,47 @@ def remote(repository: Repository, layers: Iterable[str], wanted: PackSource) ->
 def open_pack(job: Job, wanted: PackSource, role: str) -> Pack:
     """A pack on this disk, made first where the order has a tool make it."""
     if wanted.generated is not None:
-        folder = job.work / role
-        if not folder.exists():
-            job.work.mkdir(parents=True, exist_ok=True)
-            job.note(f"make the {role} with {wanted.generated.tool}")
-            tool_of(wanted.generated)(job.standing, folder, wanted.generated)
-        return read_pack(folder)
+        return _generated(job, wanted.generated, job.work / role)
     if wanted.pack is None:
         raise InputError(
             "this pack must lie on this disk", where=role, expected="pack or generated", found="repository"
         )
     return read_pack(job.root / wanted.pack)
+
+
+def _generated(job: Job, wanted: Generated, folder: Path) -> Pack:
+    """What the tool makes of the standing pack: the same each time, so what an earlier attempt left is compared."""
+    words = sha256_json([wanted.model_dump(mode="json"), read_pack(job.standing).header_digest()])
+    if folder.exists() and _MADE.get(folder) == (words, _content(folder)):
+        return read_pack(folder)
+    again = folder.with_name(f"{folder.name}.again")
+    shutil.rmtree(again, ignore_errors=True)
+    job.work.mkdir(parents=True, exist_ok=True)
+    job.note(f"make the {folder.name} with {wanted.tool}")
+    tool_of(wanted)(job.standing, again, wanted)
+    content = _content(again)
+    if folder.is_dir() and not folder.is_symlink() and _content(folder) == content:
+        shutil.rmtree(again)
+    else:
+        if folder.is_symlink() or folder.is_file():
+            folder.unlink()
+        elif folder.exists():
+            shutil.rmtree(folder)
+        again.rename(folder)
+    _MADE[folder] = (words, content)
+    return read_pack(folder)
+
+
+def _content(folder: Path) -> str:
+    """Of every name: a link or an empty folder too is something that the tool did not make."""
+    return sha256_json(
+        {
+            path.relative_to(folder).as_posix(): sha256_file(path)
+            if path.is_file() and not path.is_symlink()
+            else "other"
+            for path in folder.rglob("*")
+        }
+    )
 
 
 def tool_of(generated: Generated) -> Callable[[Path, Path, Generated], object]:

@@ -21,6 +21,8 @@ class Parameters(GateParameters):
     """Largest distance of rows of logits from our own forward's, in units of what float16 products cost our forward: of
     the median row and of nine rows in ten. Rounding may flip an expert of a row here and there, so the largest distance
     is held against what another batch composition costs the other engine too."""
+    largest: Limit = "0.5"
+    """Most that any of these limits may become, whatever noise the other engine's record claims of itself."""
     perplexity: Limit = "0.001"
     """Largest relative difference of the other engine's perplexity from the served one."""
     documents: int = 8
@@ -53,6 +55,7 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
             limit = float(wanted.times_noise) * (
                 max(noise, float(measure.another_batch)) if part == "largest" else noise
             )
+            limit = min(limit, float(wanted.largest))
             what = f"{part.replace('_', ' ')} relative error"
             figures.append(figure(f"{name}: {what}", error, limit=f"<= {limit:.6f}"))
             if error > limit:

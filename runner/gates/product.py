@@ -62,6 +62,7 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
         failures += _other_code(wanted.digests.get("tree", "none"), loaded["incumbent"], loaded["candidate"])
     else:
         failures += _other_weights(wanted.loaded, loaded["incumbent"], loaded["candidate"])
+    failures += _other_product(wanted.digests, loaded["candidate"])
     figures.append(Figure(name="loaded against the incumbent", value=wanted.loaded))
     return by_limits(failures, tuple(figures), "the product is what was asked for and sealed, and it was served")
 
@@ -82,6 +83,15 @@ def _other_weights(wanted: str, incumbents: list[BootRecord], candidates: list[B
                 if same != (wanted == "same"):
                     how = "the incumbent's weights" if same else "other weights than the incumbent's"
                     yield f"rank {rank.rank} of {candidate.id} loaded {how}, wanted was {wanted}"
+
+
+def _other_product(sealed: dict[str, Digest], candidates: list[BootRecord]) -> Iterable[str]:
+    """What lay on disk once each boot had ended, where its record says so: records from before it was read do not."""
+    for boot in candidates:
+        for name, found in sorted(boot.product.items()):
+            if found != sealed.get(name):
+                yield f"{name} after {boot.id} is {found}, sealed was {sealed.get(name, 'none')}"
+        yield from (f"the product changed while {boot.id} could read it: {change}" for change in boot.product_changes)
 
 
 def _other_code(tree: str, incumbents: list[BootRecord], candidates: list[BootRecord]) -> Iterable[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from runner.model.base import Digest, Instant, Record, Slug
 
@@ -80,3 +80,16 @@ class BootRecord(Record):
     sandbox: Sandbox = NO_SANDBOX
     seconds: int = 0
     """Seat time from launch to end."""
+    product: dict[str, Digest] = {}
+    """Of a boot that served what a recipe made: its digests as they were read again once the boot had ended."""
+    product_changes: tuple[str, ...] = ()
+    """What of it was written, exchanged, added or removed between the first boot of the run and the end of this one."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """A boot of no product has the bytes that it had before a product was read again."""
+        written: dict[str, JsonValue] = dump(self)
+        for name in ("product", "product_changes"):
+            if not getattr(self, name):
+                written.pop(name, None)
+        return written

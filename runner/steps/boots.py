@@ -25,6 +25,7 @@ from runner.plan_layout import KNOCK_OUTS
 from runner.steps.evidence import closed_in, keep, set_aside
 from runner.steps.journal import TAKEN_IN
 from runner.steps.judge import struck
+from runner.steps.kept import note_marks, with_product
 from runner.steps.reduce import reduce, sample_of
 from runner.steps.seats import pack_of, sandbox_of, seat_of
 from runner.steps.state import Run
@@ -47,6 +48,7 @@ REPEATS = 3
 
 def boots(run: Run) -> Run:
     """Measure every window that is not measured yet. A boot that cannot come up or dies costs only its own windows."""
+    note_marks(run)
     _abort_running(run)
     for planned in run.plan.boots:
         if run.journal.of("boot-ended", planned=planned.id):
@@ -159,7 +161,7 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
     except SeatError as error:
         run.progress.note(f"boot {planned.id}: {error.what}: {error.found}")
     finally:
-        record = boot.stop()
+        record = with_product(run, boot.stop())
         write_whole(run.folder / "logs" / f"{record.id}.log", boot.logs().encode())
         write_record(run, record)
     if paused:
@@ -275,7 +277,7 @@ def _abort_running(run: Run) -> None:
         if record.ended == "running":
             reason = "the runner ended while this boot ran"
             changes = {"ended": "aborted", "ended_reason": reason, "seconds": _seconds_known(run, record)}
-            aborted = record.model_copy(update=changes)
+            aborted = with_product(run, record.model_copy(update=changes))
             write_record(run, aborted)
             run.journal.write("boot-aborted", planned=record.planned, boot=record.id)
 

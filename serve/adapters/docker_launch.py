@@ -14,7 +14,7 @@ from typing import Any
 from runner.errors import InputError
 from runner.model.seat import Container, Machine, Mount, SeatManifest
 from runner.sandbox import HIDDEN_CODE
-from serve.adapters.engine_command import arguments_of, carve_variables, flags
+from serve.adapters.engine_command import BYTECODE, arguments_of, carve_variables, flags
 from serve.seat import BootRequest
 from serve.witness.environment import NAMES
 
@@ -28,6 +28,8 @@ _HOME = "/carve"
 LIBRARIES = f"{_HOME}/libraries"
 """Folder of the native libraries inside the container."""
 _TRACED = f"{_HOME}/traces"
+_COMPILED = "/tmp/carve-bytecode"
+"""Of the container alone, so empty at its start: see :data:`serve.adapters.engine_command.BYTECODE`."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,7 @@ def launch_of(request: BootRequest, places: Places, run: str, libraries: Mapping
     paths += [path for root in code for path in (root, f"{root}/kernels")]
     own = {"CARVE_WITNESS_LIBRARY": f"{_HOME}/witness.so", "PYTHONPATH": ":".join(paths)}
     own |= carve_variables(request, inside)
+    own |= {BYTECODE: _COMPILED} if places.tree else {}
     declared = manifest.environment | own
     words = {"{pack}": _inside(container, PACK), "{port}": str(PORT)}
     command = [words.get(word, word).replace(TRACES, _TRACED) for word in manifest.command]

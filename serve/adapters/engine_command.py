@@ -9,6 +9,9 @@ from pydantic import JsonValue
 
 from serve.seat import BootRequest
 
+BYTECODE = "PYTHONPYCACHEPREFIX"
+"""Variable with the one folder where Python keeps and looks for bytecode: an empty one where patched code is served."""
+
 
 def arguments_of(request: BootRequest) -> dict[str, JsonValue]:
     """The seat's engine arguments with the boot's own over them."""
@@ -49,4 +52,4 @@ def carve_variables(request: BootRequest, libraries: Mapping[str, str]) -> dict[
     }
 
 
-__all__ = ["arguments_of", "carve_variables", "flags", "requested"]
+__all__ = ["BYTECODE", "arguments_of", "carve_variables", "flags", "requested"]

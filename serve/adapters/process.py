@@ -19,7 +19,7 @@ from runner.paths import cache_home
 from runner.sandbox import TEMPORARY, Reach, available, confined, devices
 from serve.adapters import booted
 from serve.adapters.booted import BootedEngine
-from serve.adapters.engine_command import arguments_of, carve_variables, flags, requested
+from serve.adapters.engine_command import BYTECODE, arguments_of, carve_variables, flags, requested
 from serve.adapters.gpu_desk import incumbent_library
 from serve.adapters.supervisor import Supervised, free_port, home_of, import_path, traces_of
 from serve.connection import socket_url
@@ -146,7 +146,14 @@ def environment(request: BootRequest, cache: Path) -> dict[str, str]:
     declared = {name: value.replace("{cache}", str(cache)) for name, value in manifest.environment.items()}
     libraries = {name: str(path) for name, path in (incumbent_of(manifest) | request.libraries).items()}
     own = carve_variables(request, libraries) | {"CARVE_WITNESS_LIBRARY": str(witness_of(request))}
-    return host | declared | import_path(request.tree) | own
+    return host | declared | import_path(request.tree) | _own_bytecode(request) | own
+
+
+def _own_bytecode(request: BootRequest) -> dict[str, str]:
+    """Patched code is compiled anew by each boot: bytecode that lies beside a file runs without a look at the file."""
+    if request.tree is None:
+        return {}
+    return {BYTECODE: str(home_of(request.folder.resolve()) / "bytecode")}
 
 
 def incumbent_of(manifest: SeatManifest) -> dict[str, Path]:

@@ -82,6 +82,19 @@ def product() -> list[Case]:
             "FAIL",
             "expected none",
         ),
+        ("read-again-after-the-boot_pass", one((standing, reread(made, SEALED))), "PASS", "served"),
+        (
+            "exchanged-before-the-boot_fail",
+            one((standing, reread(made, SEALED | {"payload": DIGEST}))),
+            "FAIL",
+            "payload after candidate-only",
+        ),
+        (
+            "exchanged-and-put-back_fail",
+            one((standing, reread(made, SEALED, "config.json was written or exchanged"))),
+            "FAIL",
+            "config.json was written",
+        ),
         ("nothing-sealed_invalid", unsealed(), "INVALID", "sealed no"),
         ("candidate-never-booted_invalid", one((standing,)), "NOT_RUN", "candidate"),
         ("incumbent-never-booted_invalid", one((made,)), "NOT_RUN", "incumbent"),
@@ -99,6 +112,11 @@ def one_code(boots: tuple[BootRecord, ...], parameters: dict[str, Any]) -> GateI
     """A patch order's product: a tree of code under one digest."""
     whole = one(boots, digests=TREE)
     return whole.model_copy(update={"parameters": parameters})
+
+
+def reread(record: BootRecord, digests: dict[str, str], *changes: str) -> BootRecord:
+    """A boot after which the product was read again."""
+    return record.model_copy(update={"product": digests, "product_changes": changes})
 
 
 def again() -> BootRecord:

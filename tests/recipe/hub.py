@@ -27,6 +27,7 @@ class Hub:
     only_from: int = 0
     """Faults meet requests that begin at this byte or later: headers come in peace."""
     tag: str = '"one"'
+    changed_at: str = ""
     commit: str = REVISION
     asked: list[tuple[str, str, int]] = field(default_factory=list)
     """File, range and bytes sent of each request."""
@@ -84,7 +85,10 @@ def _answer(handler: BaseHTTPRequestHandler, hub: Hub) -> None:
     if fault == "other":
         start += 1
     handler.send_response(206 if asked else 200)
-    handler.send_header("ETag", hub.tag)
+    if hub.tag:
+        handler.send_header("ETag", hub.tag)
+    if hub.changed_at:
+        handler.send_header("Last-Modified", hub.changed_at)
     handler.send_header("X-Repo-Commit", hub.commit)
     handler.send_header("Content-Length", str(stop - start))
     if asked:

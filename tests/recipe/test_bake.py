@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import os
@@ -374,3 +375,39 @@ def test_calibration_needs_a_model_that_can_run_here(standing: Path, tmp_path: P
     wish = Calibration(texts="recipe/mini/calibration.jsonl", documents=3)
     with pytest.raises(InputError, match="no forward for this architecture"):
         bake.make(job_of(other, tmp_path, ATTENTION.model_copy(update={"calibration": wish})))
+
+
+def test_a_finished_layer_that_was_written_to_is_coded_again(standing: Path, baked: Job, tmp_path: Path) -> None:
+    job = job_of(standing, tmp_path)
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(bake_layers, "errors_of", _stop)
+        with pytest.raises(KeyboardInterrupt):
+            bake.make(job)
+    layers = sorted((job.work / "layers").glob("*.safetensors"))
+    before = {file: file.stat().st_mtime_ns for file in layers}
+    content = layers[0].read_bytes()
+    layers[0].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert bake.make(job).digests == bake.make(baked).digests
+    assert [file for file in layers if file.stat().st_mtime_ns != before[file]] == [layers[0]]
+
+
+def test_every_module_that_a_bake_imports_is_among_its_code() -> None:
+    root = source_root()
+    named = {file for pattern in bake._CODE for file in root.glob(pattern)}
+    seen: set[Path] = set()
+    todo = [root / "recipe/bake.py", root / "recipe/mini/calibrate.py"]
+    while todo:
+        file = todo.pop()
+        if file in seen:
+            continue
+        seen.add(file)
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in OURS:
+                base = root / OURS[node.module.split(".")[0]] / node.module.replace(".", "/")
+                found = [base.with_suffix(".py"), *(base / f"{alias.name}.py" for alias in node.names)]
+                todo += [path for path in found if path.is_file()]
+    assert seen and len(seen) > 20 and not seen - named
+
+
+OURS = {"recipe": "", "carve_kernels": "kernels"}
+"""Where the packages of whose code a bake's bytes follow lie; what the runner adds changes no byte."""

@@ -27,6 +27,25 @@ def test_calibration_text_may_not_be_measured_on() -> None:
     calibration.refuse_overlap([{"id": "b", "text": passage[:50]}], held)
 
 
+@pytest.mark.parametrize(
+    "between", ["\u200b", "\u00ad", "\u2060", ".", "-", "\u0301", "\ufe0f"], ids=lambda one: f"{ord(one):04x}"
+)
+def test_what_nobody_reads_makes_no_other_text(between: str) -> None:
+    held = calibration.read_texts(calibration._held_out()[1])[:2]
+    text = between.join(held[0]["text"][200:900])
+    with pytest.raises(InputError, match="measured on"):
+        calibration.refuse_overlap([{"id": "b", "text": text}], held)
+
+
+def test_a_changed_letter_here_and_there_makes_no_other_text() -> None:
+    held = calibration.read_texts(calibration._held_out()[1])[:2]
+    text = held[0]["text"]
+    changed = "".join(f"{text[start : start + 45]}q7" for start in range(0, len(text), 45))
+    with pytest.raises(InputError, match="measured on") as caught:
+        calibration.refuse_overlap([{"id": "b", "text": changed}], held)
+    assert "pieces" in caught.value.found
+
+
 def test_the_committed_calibration_text_is_clean() -> None:
     documents = calibration.read_texts(source_root() / "recipe/mini/calibration.jsonl")
     assert len(documents) == 36

@@ -207,8 +207,10 @@ def test_a_whole_conversion_is_a_whole_pack_of_one_process(
     source = dequantise(standing, tmp_path / "plain")
     work = tmp_path / "made.work"
     work.mkdir()
-    with whole_folder.alone(work), pytest.raises(StateError, match="another process"):
-        whole_conversion(source, rows, out, 3)
+    with monkeypatch.context() as hasty:
+        hasty.setattr(whole_folder, "PATIENCE_SECONDS", 0.0)
+        with whole_folder.alone(work), pytest.raises(StateError, match="another process"):
+            whole_conversion(source, rows, out, 3)
     monkeypatch.setenv("LOSE", "1")
     with pytest.raises(StateError, match="lacks modules") as caught:
         whole_conversion(source, rows, out, 3)

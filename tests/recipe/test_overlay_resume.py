@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from recipe import overlay, pack_write
+from recipe.overlay import donor
 from recipe.overlay.make import BEGUN
 from recipe.pack import read_pack
 from recipe.product import Job
 from runner.errors import StateError
 from runner.model.order import Overlay
+from runner.model.order.overlay import PackSource
 from tests.recipe.overlays import SWAPPED, contents, damage_byte, donor_pack, job_of, recipe_of, source_pack
 
 
@@ -96,3 +98,57 @@ def test_nobody_knows_what_was_begun_without_its_notes(
     (broken_off(job, monkeypatch) / BEGUN).write_bytes(content)
     with pytest.raises(StateError, match="begun here with other arguments"):
         overlay.make(job)
+
+
+def generated_job(folder: Path, source: Path) -> Job:
+    made = {"generated": {"tool": "rescaled-experts", "layers": [1], "seed": 1}}
+    return job_of(
+        folder, source, recipe_of(Path("nowhere")).model_copy(update={"donor": PackSource.model_validate(made)})
+    )
+
+
+def planted_whole(place: Path, packs: tuple[Path, Path]) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(packs[0], place)
+
+
+def planted_bytes(place: Path, packs: tuple[Path, Path]) -> None:
+    file = max(place.glob("*.safetensors"))
+    damage_byte(file, file.stat().st_size - 1)
+
+
+def planted_link(place: Path, packs: tuple[Path, Path]) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    place.symlink_to(packs[0])
+
+
+@pytest.mark.parametrize("plant", [planted_whole, planted_bytes, planted_link])
+@pytest.mark.parametrize("same_process", [True, False])
+def test_a_generated_donor_is_what_its_tool_makes(
+    same_process: bool,
+    plant: Callable[[Path, tuple[Path, Path]], None],
+    packs: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever lies in its place, from before the work or since an attempt at it."""
+    wanted = overlay.make(generated_job(tmp_path / "sound", packs[0]))
+    job = generated_job(tmp_path / "planted", packs[0])
+    overlay.estimate(job)
+    overlay.make(job)
+    shutil.rmtree(job.product)
+    plant(job.work / "donor", packs)
+    if not same_process:
+        monkeypatch.setattr(donor, "_MADE", {})
+    product = overlay.make(job)
+    assert product.digests == wanted.digests and overlay.verify(job, product).faults == ()
+
+
+def test_a_sound_generated_donor_goes_on(
+    packs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = generated_job(tmp_path, packs[0])
+    broken_off(job, monkeypatch)
+    monkeypatch.setattr(donor, "_MADE", {})  # another process
+    assert overlay.verify(job, overlay.make(job)).faults == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import py_compile
 from collections.abc import Callable
@@ -111,12 +112,19 @@ def test_every_entry_is_what_it_should_be_and_nothing_more(name: str, job: Job) 
         patch.make(job)
 
 
-def test_bytecode_that_an_engine_leaves_is_no_change(job: Job) -> None:
+def test_bytecode_beside_a_patched_file_is_named_and_never_kept(job: Job, tmp_path: Path) -> None:
+    """An interpreter runs it without a look at the file, whose digest stays what it was."""
     product = patch.make(job)
-    py_compile.compile(str(job.product / "engine/streams.py"))
-    (compiled,) = (job.product / "engine/__pycache__").iterdir()
-    compiled.with_name(f"{compiled.name}.140234").write_bytes(b"killed while writing")
-    assert patch.verify(job, product).faults == () and patch.make(job) == product
+    patched, other = job.product / "engine/streams.py", tmp_path / "other.py"
+    other.write_text(patched.read_text().replace("COUNT = 2", "COUNT = 666"))
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    cached = importlib.util.cache_from_source(str(patched))
+    py_compile.compile(str(other), cfile=cached, dfile=str(patched), invalidation_mode=unchecked)
+    (fault,) = patch.verify(job, product).faults
+    assert "engine/__pycache__" in fault and "expected nothing" in fault
+    Path(f"{cached}.140234").write_bytes(b"killed while writing")
+    assert patch.make(job) == product, "what an interpreter of somebody's left is cleared away"
+    assert not Path(cached).exists() and patch.verify(job, product).faults == ()
 
 
 @pytest.mark.parametrize(

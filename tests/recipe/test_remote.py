@@ -107,6 +107,23 @@ def test_a_server_that_ignores_ranges_is_refused_before_its_bytes_come(hub: Hub,
         found.fetch(wanted)
 
 
+def test_a_server_that_names_no_version_is_refused(hub: Hub, tmp_path: Path) -> None:
+    """Nothing would show that the ranges of one file are of one version."""
+    hub.tag = ""
+    with pytest.raises(InputError, match="which version"):
+        experts(repository(hub, tmp_path / "neither"))
+    hub.changed_at = "Mon, 30 Nov 2026 10:00:00 GMT"
+    found = repository(hub, tmp_path / "by time")
+    wanted = experts(found)
+    found.fetch(wanted)
+    hub.changed_at = "Mon, 30 Nov 2026 10:00:01 GMT"
+    again = repository(hub, tmp_path / "by time")
+    for path in again.folder.glob("*.safetensors.*"):
+        path.unlink()
+    with pytest.raises(InputError, match="changed while"):
+        again.fetch(wanted)
+
+
 def test_a_file_that_changes_is_refused(hub: Hub, tmp_path: Path) -> None:
     found = repository(hub, tmp_path)
     wanted = experts(found)

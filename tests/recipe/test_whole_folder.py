@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,6 +88,27 @@ def test_what_a_kill_after_publishing_left_is_cleared_and_nothing_else(tmp_path:
         assert (place / "letter.txt").is_file(), "another holds it"
     whole_folder.tidy(tmp_path / "product")
     assert not place.exists()
+
+
+def test_a_hold_that_a_killed_process_left_behind_is_waited_for(tmp_path: Path) -> None:
+    """Between fork and exec a child has all its parent's descriptors, and with them the parent's hold."""
+    place = tmp_path / "place"
+    place.mkdir()
+    descriptor = os.open(place, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    # The child, not this process, has the hold; it ends only once the wait has begun.
+    code = "import sys; print(flush=True); sys.stdin.read(1)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[descriptor]
+    ) as child:
+        assert child.stdin and child.stdout
+        os.close(descriptor)
+        child.stdout.readline()
+        with pytest.raises(StateError, match="another process"), whole_folder.alone(place, patience=0):
+            pass
+        child.stdin.close()
+        with whole_folder.alone(place):
+            pass
 
 
 def test_a_link_is_not_emptied(tmp_path: Path) -> None:

@@ -124,6 +124,7 @@ def make_plan(
     pairs: int,
     manifest: dict[str, JsonValue] | None,
     seed: bytes = SEED,
+    subjects: Mapping[str, str] | None = None,
 ) -> Plan:
     """One shared boot with ``pairs`` quads of four speed blocks; a manifest is sealed as a subject."""
     seat_digest = digest_of(seat) if manifest is None else sha256_json(manifest)
@@ -155,6 +156,7 @@ def make_plan(
             "tree.plugin": digest_of("plugin"),
             "tree.witness": digest_of("witness"),
             **({} if manifest is None else {MANIFEST: seat_digest}),
+            **(subjects or {}),
         },
         instruments={"gate/speed@1": digest_of("gate"), "instrument/rate@1": digest_of("instrument")},
         variants={"incumbent": "incumbent", "candidate": "lna2"},
@@ -248,6 +250,7 @@ def make_run(  # a whole run in one place reads best
     resolved: Mapping[str, JsonValue] | None = None,
     manifest: dict[str, JsonValue] | None = None,
     seed: bytes = SEED,
+    subjects: Mapping[str, str] | None = None,
 ) -> Run:
     """Incumbent and candidate rates in tok/s decide the verdict; ``more`` is appended to the order.
 
@@ -257,6 +260,7 @@ def make_run(  # a whole run in one place reads best
     gates = gates or f"  - {{name: speed, parameters: {{margin_percent: {margin_percent}}}}}\n"
     order_text = f"kind: kernel\nname: {order}\n{more}gates:\n{gates}"
     sealed: dict[str, Any] = {"margin_percent": margin_percent, "pairs": pairs, "manifest": manifest, "seed": seed}
+    sealed |= {"subjects": subjects}
     plan = make_plan(order=order, order_text=order_text, seat=seat, **sealed)
     plan_digest = sha256_json(plan.model_dump(mode="json"))
     boot, draw = _boot(label, started, ranks, resolved or {}), Draw(seed, plan_digest)

@@ -21,6 +21,8 @@ from runner.steps.seats import load_manifest
 from runner.steps.state import Silent
 from runner.workflow import STEPS
 from runner.workflow import execute as execute_steps
+from serve.adapters.fake import FakeSeat
+from serve.seat import Boot, BootRequest
 from tests.recipe.overlays import contents, donor_pack, source_pack
 from tests.runner.flow_orders import HEAD, write_order
 from tests.runner.test_workflow import ask, execute
@@ -133,6 +135,47 @@ def test_a_product_exchanged_after_sealing_is_never_booted(packs: tuple[Path, Pa
     assert verdicts["product"]["status"] == "FAIL"
     assert any("sealed was" in reason for reason in verdicts["product"]["reasons"])
     assert {boot["planned"] for boot in record["boots"]} == {"desk"}, "the kill line struck before an engine started"
+
+
+EXCHANGES = ("exchanged", "exchanged and put back", "linked by another overlay")
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_what_was_served_is_the_sealed_product(
+    exchange: str,
+    packs: tuple[Path, Path],
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The desk has read the product and found it sound; then something is done to it around the boot that serves it."""
+    honest, name = FakeSeat.boot, "model-00001-of-00004.safetensors"
+
+    def boot(self: FakeSeat, request: BootRequest) -> Boot:
+        file, kept = request.pack / name, request.folder / "kept"
+        if request.planned.id != "candidate-only":
+            return honest(self, request)
+        if exchange == "linked by another overlay":
+            kept.hardlink_to(file)
+            return honest(self, request)
+        content = file.read_bytes()
+        file.rename(kept)
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        started = honest(self, request)
+        if exchange == "exchanged and put back":
+            kept.replace(file)
+        return started
+
+    monkeypatch.setattr(FakeSeat, "boot", boot)
+    _, verdicts, report = execute(capsys, write_order(home, overlay_order(packs)))
+    said = "; ".join(verdicts["product"]["reasons"])
+    if exchange == "linked by another overlay":
+        assert verdicts["product"]["status"] == "PASS", said
+    else:
+        assert verdicts["product"]["status"] == "FAIL"
+        assert f"{name} was written or exchanged" in said
+        assert ("payload after candidate-only" in said) == (exchange == "exchanged")
+    assert ask(capsys, "verify", "--deep", str(report))[0] == 0
 
 
 def test_the_plan_boots_each_arm_once_and_counts_without_writing(packs: tuple[Path, Path], home: Path) -> None:

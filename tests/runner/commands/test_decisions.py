@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from recipe.mini.random_pack import generate
 from recipe.pack import read_pack
+from recipe.product import pack_digests
 from runner.attest import keys
 from runner.commands import canon, decisions, evidence
 from runner.errors import InputError, TrustError
@@ -147,7 +148,8 @@ def test_a_card_needs_an_adoption_and_says_what_is_in_the_pack(
     header = read_pack(pack).header_digest()
     with pytest.raises(InputError, match="nobody has adopted"):
         call("card", pack)
-    monkeypatch.setattr("tests.runner.records.digest_of", lambda text: header if text == "header" else digest_of(text))
+    own = {"header": header, "payload": read_pack(pack).payload_digest()}
+    monkeypatch.setattr("tests.runner.records.digest_of", lambda text: own.get(text) or digest_of(text))
     order = "card: {licence: apache-2.0, base_model: maker/model, credits: [those who trained it]}\n"
     publish(here, keys.load_or_create("demo-runner"), make_run(run="r3", more=order), tmp_path / "carded")
     call("adopt", "r3", "--key", "demo-adopter", "--reason", "faster")
@@ -164,6 +166,27 @@ def test_a_card_needs_an_adoption_and_says_what_is_in_the_pack(
         assert part in body
     call("card", pack, "--output", tmp_path / "README.md")
     assert (tmp_path / "README.md").read_text() == text
+
+
+def test_the_card_of_what_was_made_is_that_very_pack_s(here: Path, tmp_path: Path) -> None:
+    """Neither the pack that stood before nor one of the same headers and other weights gets it."""
+    before, made = (generate(tmp_path / name, experts=2, topk=1, layers=count) for name, count in (("a", 1), ("b", 2)))
+    (made / "provenance.json").write_text("{}\n")
+    subjects = {"pack.header": read_pack(before).header_digest()}
+    subjects |= {f"product.{name}": digest for name, digest in pack_digests(made).items()}
+    run = make_run(run="r3", subjects=subjects)
+    publish(here, keys.load_or_create("demo-runner"), run, tmp_path / "state")
+    call("adopt", "r3", "--key", "demo-adopter", "--reason", "faster")
+    text = json.loads(call("card", made, "--json"))["card"]
+    assert "vllm serve MADE_PACK" in text and "runner product r3 --to MADE_PACK" in text
+    assert "vllm serve MADE_PACK" in (here / "canon/LNA-CANON.md").read_text()
+    with pytest.raises(InputError, match="nobody has adopted"):
+        call("card", before)
+    file = max(made.glob("*.safetensors"))
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(InputError, match="nobody has adopted"):
+        call("card", made)
 
 
 def test_reject_and_waive(here: Path, tmp_path: Path) -> None:

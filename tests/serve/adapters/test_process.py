@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import py_compile
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -91,9 +94,28 @@ def test_patched_code_has_a_cache_and_a_path_of_its_own(tmp_path: Path, monkeypa
         (tree / "provenance.json").write_text(text)
         patched = replace(plain, tree=tree)
         caches.add(engine_cache(patched, UNWANTED))
-        assert environment(patched, tmp_path)["PYTHONPATH"] == str(tree)
+        made = environment(patched, tmp_path)
+        assert made["PYTHONPATH"] == str(tree)
+        assert not Path(made["PYTHONPYCACHEPREFIX"]).exists(), "an engine on patched code finds no bytecode"
+        assert Path(made["PYTHONPYCACHEPREFIX"]).is_relative_to(patched.folder.resolve())
     assert len(caches) == 3
-    assert "PYTHONPATH" not in environment(plain, tmp_path)
+    assert not {"PYTHONPATH", "PYTHONPYCACHEPREFIX"} & environment(plain, tmp_path).keys()
+
+
+def test_planted_bytecode_is_not_run(tmp_path: Path) -> None:
+    tree, other = tmp_path / "tree", tmp_path / "other.py"
+    tree.mkdir()
+    (tree / "provenance.json").write_text("{}")
+    (tree / "carve_planted.py").write_text("COUNT = 1\n")
+    other.write_text("COUNT = 666\n")
+    cached = importlib.util.cache_from_source(str(tree / "carve_planted.py"))
+    py_compile.compile(str(other), cfile=cached, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    asked = replace(request("cpu-mini", tmp_path), tree=tree)
+    say = [sys.executable, "-P", "-c", "import carve_planted; print(carve_planted.COUNT)"]
+    without = subprocess.run(say, env={"PYTHONPATH": str(tree)}, capture_output=True, check=True)
+    assert without.stdout == b"666\n", "the planted bytecode works"
+    made = environment(asked, tmp_path)
+    assert subprocess.run(say, env=made, capture_output=True, check=True).stdout == b"1\n"
 
 
 def test_the_label_comes_from_what_answered() -> None:
