@@ -148,7 +148,7 @@ def parse_header(text: bytes, size: int, file: Path) -> Header:
         return PackError(fault, what, where=str(file), expected=expected, found=found)
 
     try:
-        described = json.loads(text.decode(), object_pairs_hook=_unique)
+        described = json.loads(text.decode(), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise broken(Fault.MALFORMED, "header is not JSON", "an object with each name once", str(error)) from error
     if not isinstance(described, dict):
@@ -166,7 +166,8 @@ def parse_header(text: bytes, size: int, file: Path) -> Header:
         raise broken(Fault.TRUNCATED, "file is truncated", f"{at} bytes", f"{size}")
     if at < size:
         raise broken(Fault.HOLE, "bytes after the last tensor", f"{at} bytes", f"{size}")
-    metadata = described.get("__metadata__") or {}
+    metadata = described.get("__metadata__")
+    metadata = {} if metadata is None else metadata
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise broken(Fault.MALFORMED, "malformed metadata", "text by name", str(metadata)[:80])
     return Header(file, sha256_bytes(text), tuple(entries), metadata)
@@ -197,7 +198,8 @@ def _whole_numbers(value: object) -> bool:
     return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For JSON readers: the object of these pairs. ValueError for a name that stands twice or is no text."""
     repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
     if repeated:
         raise ValueError(f"repeated names: {repeated[:3]}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from recipe.disk import telling
 from recipe.headers import Entry
+from recipe.overlay.configuration import check_configurations, edited_configuration
 from recipe.overlay.donor import tool_of
 from recipe.overlay.splice import dropped_of, resolve
 from recipe.overlay.target import overlay_of
@@ -28,6 +29,7 @@ def estimate(job: Job) -> Estimate:
     recipe = overlay_of(job)
     made = recipe.source is not None and recipe.source.generated is not None
     source = _here(job, recipe.source)
+    edited_configuration(recipe, source)
     whole = sum(header.file.stat().st_size for header in source.headers)
     counts = {"files": str(len(source.headers)), "bytes read": str(2 * whole)}
     seconds = 1 + whole // _BYTES_A_SECOND
@@ -42,6 +44,7 @@ def estimate(job: Job) -> Estimate:
             counts[f"{role} made by"] = wanted.generated.tool
     if recipe.donor.pack is not None and not made:
         plan = resolve(recipe, source, read_pack(job.root / recipe.donor.pack).tensors)
+        check_configurations(recipe, plan)
         counts |= {"tensors in": str(len(plan.splices)), "bytes in": str(plan.nbytes_in)}
     elif recipe.donor.generated is not None:
         counts["bytes in"] = str(_made_bytes(recipe, source, recipe.donor.generated.bits))

@@ -14,7 +14,7 @@ from recipe.closure import INDEX, json_object
 from recipe.disk import telling
 from recipe.headers import Entry, read_header
 from recipe.overlay import shards
-from recipe.overlay.configuration import configurations
+from recipe.overlay.configuration import check_configurations, configurations
 from recipe.overlay.donor import Donor, open_donor, open_pack
 from recipe.overlay.shards import Shard
 from recipe.overlay.splice import Plan, resolve
@@ -57,11 +57,13 @@ def _made(job: Job, source: Pack, donor: Donor) -> bool:
 
 
 def resolved(job: Job) -> tuple[Pack, Donor, Plan]:
-    """Source, donor and overlay, from headers alone. Raises InputError where they do not fit."""
+    """Source, donor and overlay with its configuration, from headers alone. Raises InputError where they do not fit."""
     recipe = overlay_of(job)
     source = read_pack(job.standing) if recipe.source is None else open_pack(job, recipe.source, "source")
     donor = open_donor(job, recipe.donor, recipe.layers)
-    return source, donor, resolve(recipe, source, donor.entries)
+    plan = resolve(recipe, source, donor.entries)
+    check_configurations(recipe, plan)
+    return source, donor, plan
 
 
 def _build(job: Job, source: Pack, donor: Donor, plan: Plan, partial: Path) -> None:
