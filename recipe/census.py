@@ -94,6 +94,11 @@ def module_of(name: str, tensors: Mapping[str, Entry]) -> Module:
     return Module(coded.shape[2] // 16, book, inputs, outputs)
 
 
+def is_plain(part: str) -> bool:
+    """Whether a tensor of this last name is a module's plain weight, or a scale that belongs to one."""
+    return part == "weight" or part.startswith("weight_") or part in ("scale", "input_scale")
+
+
 def check_marker(name: str, module: Module, tensors: Mapping[str, Entry]) -> None:
     """PackError where the codebook's marker, which has to lie on this disk, holds another value than its codebook's."""
     if module.codebook is Codebook.DEFAULT:

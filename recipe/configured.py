@@ -10,7 +10,7 @@ from typing import Any
 from carve_kernels.exl3 import pack_format
 from carve_kernels.exl3.codebook import Codebook
 
-from recipe.census import Module, layers, module_of
+from recipe.census import Module, is_plain, layers, module_of
 from recipe.closure import QUANTISATION, json_object
 from recipe.headers import Entry, Fault, PackError
 from recipe.model_size import size_faults
@@ -138,7 +138,7 @@ def _twice(folder: Path, modules: Mapping[str, Module], tensors: Mapping[str, En
     plain: dict[str, str] = {}
     for tensor in tensors:
         name, _, part = tensor.rpartition(".")
-        if part == "weight" or part.startswith("weight_"):
+        if is_plain(part):
             plain[name] = tensor
     for module in sorted(modules):
         whole = _SLICE.sub("", module)

@@ -73,19 +73,21 @@ def _experts(file: Path, told: Mapping[str, Any], tensors: Mapping[str, Entry]) 
 def _widths(
     file: Path, told: Mapping[str, Any], modules: Mapping[str, Module], tensors: Mapping[str, Entry]
 ) -> Iterator[PackError]:
-    hidden, middle = told.get("hidden_size"), told.get("moe_intermediate_size")
     for name, entry in tensors.items():
+        hidden = told.get("hidden_size")
         if _EMBEDDING.match(name) and len(entry.shape) == 2 and hidden is not None and hidden != entry.shape[1]:
             yield _fault(file, "hidden_size", f"{entry.shape[1]} ({name})", hidden)
-    if middle is None or isinstance(middle, list):
-        return
-    for name, module in modules.items():
-        part = name.rpartition(".")[2]
-        if _EXPERT.match(f"{name}.") and part in _INTO + _OUT_OF:
-            size = module.out_features if part in _INTO else module.in_features
-            if not _whole(middle) or size not in (middle, -(-middle // _PADDED) * _PADDED):
-                yield _fault(file, "moe_intermediate_size", f"{size} ({name})", middle)
-                return
+    for key, inputs, outputs in (("hidden_size", _INTO, _OUT_OF), ("moe_intermediate_size", _OUT_OF, _INTO)):
+        size = told.get(key)
+        if size is None or isinstance(size, list):
+            continue
+        for name, module in modules.items():
+            part = name.rpartition(".")[2]
+            if _EXPERT.match(f"{name}.") and part in inputs + outputs:
+                actual = module.in_features if part in inputs else module.out_features
+                if not _whole(size) or actual not in (size, -(-size // _PADDED) * _PADDED):
+                    yield _fault(file, key, f"{actual} ({name})", size)
+                    break
 
 
 def _whole(value: object) -> bool:

@@ -282,6 +282,17 @@ def test_a_donor_of_another_format_or_codebook_is_refused(tmp_path: Path) -> Non
     assert read_pack(job.product).modules[f"{SWAPPED}.0.up_proj"].codebook is Codebook.MUL1
 
 
+def test_a_donor_of_another_size_than_plain_experts_is_refused(tmp_path: Path) -> None:
+    """No expert of the source is coded, so only the plain weights say what size one has."""
+    source = source_pack(tmp_path / "coded")
+    float8_experts(source, tmp_path / "float8", Generated(tool="float8-experts", layers=(1, 2)))
+    donor = donor_pack(tmp_path / "donor", hidden=256, intermediate=256)
+    with pytest.raises(InputError, match="another size"):
+        overlay.make(job_of(tmp_path, tmp_path / "float8", recipe_of(donor)))
+    job = job_of(tmp_path, tmp_path / "float8", recipe_of(donor_pack(tmp_path / "fitting")))
+    assert overlay.verify(job, overlay.make(job)).faults == ()
+
+
 def test_configuration_edits_are_data(packs: tuple[Path, Path], tmp_path: Path) -> None:
     edits = {"set": {"rope_parameters.rope_theta": 10000, "note": "two bits"}, "remove": ["topk_group"]}
     job = job_of(tmp_path, packs[0], recipe_of(packs[1], configuration=edits))
