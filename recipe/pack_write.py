@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from recipe.closure import INDEX, is_bytecode, json_object, small_files
-from recipe.configured import CONFIG, QUANTISATION, anew, quantisation_blocks
+from recipe.closure import INDEX, QUANTISATION, is_bytecode, json_object, small_files
+from recipe.configured import CONFIG, anew, quantisation_blocks
 from recipe.headers import Entry, Header
 from recipe.pack import Pack
 from runner.digest import sha256_file

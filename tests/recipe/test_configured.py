@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from recipe import pack_write
-from recipe.closure import weight_files
-from recipe.configured import QUANTISATION
+from recipe.closure import QUANTISATION, weight_files
 from recipe.headers import Fault, read_header
 from recipe.pack import inspect, read_pack
 from runner.paths import source_root
@@ -101,12 +101,20 @@ def test_a_name_that_stands_twice_is_no_configuration(file: str, pack: Path) -> 
     assert inspect(pack)[1] == []
 
 
+def add(stray: Words, tensors: Words) -> Words:
+    return tensors | (stray if f"{MODULE}.trellis" in tensors else {})
+
+
+def drop(stray: Words, tensors: Words) -> Words:
+    return {name: array for name, array in tensors.items() if name not in stray}
+
+
 def test_a_module_that_is_coded_and_plain_is_told(pack: Path) -> None:
     for part in ("weight", "weight_scale_inv"):
         stray = {f"{MODULE}.{part}": np.zeros((4, 4), np.float16)}
-        rewrite(pack, lambda tensors, stray=stray: tensors | (stray if f"{MODULE}.trellis" in tensors else {}))
+        rewrite(pack, partial(add, stray))
         assert [fault.fault for fault in inspect(pack)[1]] == [Fault.MODULE]
-        rewrite(pack, lambda tensors, stray=stray: {n: a for n, a in tensors.items() if n not in stray})
+        rewrite(pack, partial(drop, stray))
     assert inspect(pack)[1] == []
 
 
