@@ -71,6 +71,13 @@ def rows(job: Job, wish: Calibration, checkpoint: Path) -> NDArray[np.int64]:
 
 def _documents(job: Job, wish: Calibration) -> list[dict[str, Any]]:
     """The documents to calibrate on. InputError for too few, or where the gates measure on one of them."""
+    documents = check_amount(job, wish)
+    refuse_overlap(documents, [d for file in _held_out() for d in read_texts(file)])
+    return documents
+
+
+def check_amount(job: Job, wish: Calibration) -> list[dict[str, Any]]:
+    """The first documents of the calibration text, as many as are wished for. InputError where there are fewer."""
     documents = read_texts(job.root / wish.texts)
     if len(documents) < wish.documents:
         raise InputError(
@@ -79,7 +86,6 @@ def _documents(job: Job, wish: Calibration) -> list[dict[str, Any]]:
             expected=str(wish.documents),
             found=str(len(documents)),
         )
-    refuse_overlap(documents[: wish.documents], [d for file in _held_out() for d in read_texts(file)])
     return documents[: wish.documents]
 
 

@@ -22,7 +22,8 @@ _TORCH |= {"BF16": "torch.bfloat16", "F32": "torch.float32"}
 _SLICE = re.compile(r"\.slice\.\d+$")
 """Ends the name of a module that is a part of a plain weight."""
 _MEAN_TOLERANCE = 0.1
-"""Bits a weight: a mean is rounded, and some writers leave the head out of it."""
+"""Bits a weight: a mean is rounded, and some writers tell the one they aimed at."""
+_HEADS = frozenset({"head", "lm_head", "language_model.lm_head"})
 
 
 def quantisation_blocks(folder: Path) -> dict[str, dict[str, Any]]:
@@ -51,8 +52,8 @@ def anew(block: Mapping[str, Any], tensors: Mapping[str, Entry]) -> dict[str, An
         }
         made["tensor_storage"] = dict(sorted(told.items()))
     if "bits" in made and coded:
-        weights = sum(module.weights for module in coded.values())
-        made["bits"] = round(sum(module.weights * module.bits for module in coded.values()) / weights, 4)
+        body = {name: module for name, module in coded.items() if name not in _HEADS}
+        made["bits"] = round(_mean_bits(body if "head_bits" in made and body else coded), 4)
     _same_book(made, coded)
     return made
 
@@ -204,16 +205,28 @@ def _stored(file: Path, storage: Mapping[str, Any], tensors: Mapping[str, Entry]
                 yield _fault("configuration and headers disagree on a shape", f"{file} {name}", entry.shape, told)
 
 
+def _mean_bits(modules: Mapping[str, Module]) -> float:
+    """Bits a weight over these modules."""
+    weights = sum(module.weights for module in modules.values())
+    return sum(module.weights * module.bits for module in modules.values()) / weights
+
+
 def _mean(
     file: Path, block: Mapping[str, Any], modules: Mapping[str, Module], tensors: Mapping[str, Entry]
 ) -> Iterator[PackError]:
     bits = block.get("bits")
     if block.get("quant_method") != "exl3" or bits is None or not modules:
         return
-    weights = sum(module.weights for module in modules.values())
-    physical = sum(module.weights * module.bits for module in modules.values()) / weights
+    physical = _mean_bits(modules)
+    body = {name: module for name, module in modules.items() if name not in _HEADS}
+    means = [
+        physical,
+        *([_mean_bits(body)] if body else []),
+    ]  # exllamav3 leaves out the head, which has bits of its own
     number = isinstance(bits, int | float) and not isinstance(bits, bool)
-    if not number or not abs(bits - physical) <= _MEAN_TOLERANCE:  # so that NaN, which JSON readers take, is a fault
+    if not number or not any(
+        abs(bits - mean) <= _MEAN_TOLERANCE for mean in means
+    ):  # so that NaN, which JSON readers take, is a fault
         by_layer = "; ".join(
             f"{name}: {', '.join(f'K={bits}' for bits in sorted(layer.bits))}"
             for name, layer in layers(tensors, modules).items()

@@ -9,7 +9,7 @@ from math import log
 
 from runner.checks.fault import Fault
 from runner.gates.registry import all_gates
-from runner.model.order import KernelOrder, WorkOrder
+from runner.model.order import KernelOrder, RecipeOrder, WorkOrder
 from runner.model.order.judgement import GateRequest, KillLine
 from runner.model.order.measure import Measure, Threshold
 from runner.model.seat import SeatManifest
@@ -102,7 +102,7 @@ def _amounts(path: Path, order: WorkOrder, request: GateRequest) -> Iterator[Fau
         message = f"{request.name}: {tokens} tokens of a document are no document, {SCORED_TOKENS} are needed"
         yield Fault((*path, "windows", "tokens"), message)
     documents = request.windows.get("documents")
-    if isinstance(order, KernelOrder) and isinstance(documents, int) and documents < DOCUMENTS:
+    if isinstance(order, KernelOrder | RecipeOrder) and isinstance(documents, int) and documents < DOCUMENTS:
         message = f"{request.name}: {documents} documents cannot decide, {DOCUMENTS} are needed"
         yield Fault((*path, "windows", "documents"), message)
 

@@ -11,10 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from carve_kernels.exl3 import pack_format
+from carve_kernels.exl3.codebook import Codebook
+from carve_kernels.exl3.linear import Linear
 from safetensors.numpy import load_file
 
 from recipe import pack_write
 from recipe.closure import QUANTISATION, weight_files
+from recipe.configured import anew
 from recipe.headers import Fault, read_header
 from recipe.pack import inspect, read_pack
 from runner.paths import source_root
@@ -55,8 +59,7 @@ def without(folder: Path, words: str) -> None:
     for file in weight_files(folder):
         if not read_header(file).entries:
             file.unlink()
-    shapes = ((e.name, e.shape) for file in weight_files(folder) for e in read_header(file).entries)
-    edit(folder / "config.json", lambda c: c.update(quantization_config=pack_write.quantization_config(shapes)))
+    stamped(folder)
 
 
 LIES: dict[str, tuple[Callable[[Words], object], str]] = {
@@ -148,6 +151,55 @@ HONEST: dict[str, Callable[[Words], object]] = {
 def test_an_honest_configuration_is_no_fault(name: str, pack: Path) -> None:
     edit(pack / "config.json", HONEST[name])
     assert inspect(pack)[1] == []
+
+
+def stamped(folder: Path) -> None:
+    """Our own writer's block for the tensors that are there."""
+    shapes = ((e.name, e.shape) for file in weight_files(folder) for e in read_header(file).entries)
+    edit(folder / "config.json", lambda c: c.update(quantization_config=pack_write.quantization_config(shapes)))
+
+
+def half_bits(tensors: Words) -> Words:
+    name = f"{MODULE}.trellis"
+    return tensors | ({name: np.zeros((8, 8, 40), np.int16)} if name in tensors else {})
+
+
+def coded_head(tensors: Words) -> Words:
+    head = Linear(
+        np.zeros((8, 32, 16 * 6), np.uint16), np.ones(128, np.float16), np.ones(512, np.float16), Codebook.MCG
+    )
+    new = pack_format.to_tensors("lm_head", head) if "lm_head.weight" in tensors else {}
+    return {name: array for name, array in tensors.items() if name != "lm_head.weight"} | new
+
+
+def test_halves_of_a_bit_are_known_with_mul1_alone(pack: Path, tmp_path: Path) -> None:
+    other = source_pack(tmp_path / "other", book=Codebook.MUL1)
+    rewrite(other, half_bits)
+    stamped(other)
+    assert inspect(other)[1] == []
+    assert read_pack(other).modules[MODULE].bits == 2.5
+    told = json.loads((other / "config.json").read_text())["quantization_config"]["tensor_storage"][MODULE]
+    assert told["bits_per_weight"] == 2.5
+    edit(other / "config.json", block(lambda q: q["tensor_storage"][MODULE].update(bits_per_weight=2)))
+    assert "module's bits" in inspect(other)[1][0].what
+    rewrite(pack, half_bits)
+    assert [(fault.fault, fault.what) for fault in inspect(pack)[1]] == [(Fault.MODULE, "not a trellis")]
+
+
+def test_bits_of_the_body_are_the_packs_where_the_head_has_its_own(pack: Path) -> None:
+    """As exllamav3 tells them: ``bits`` without the head, ``head_bits`` beside it."""
+    body = json.loads((pack / "config.json").read_text())["quantization_config"]["bits"]
+    rewrite(pack, coded_head)
+    stamped(pack)
+    assert inspect(pack)[1] == []
+    whole = json.loads((pack / "config.json").read_text())["quantization_config"]["bits"]
+    assert whole > body + 0.2
+    edit(pack / "config.json", block(lambda q: q.update(bits=body, head_bits=6)))
+    assert inspect(pack)[1] == []
+    told = json.loads((pack / "config.json").read_text())["quantization_config"]
+    assert anew(told, read_pack(pack).tensors)["bits"] == body, "the block goes on in its own way"
+    edit(pack / "config.json", block(lambda q: q.update(bits=body - 0.5)))
+    assert [fault.fault for fault in inspect(pack)[1]] == [Fault.CONFIGURATION]
 
 
 def test_a_vocabulary_may_say_a_token_twice(pack: Path) -> None:

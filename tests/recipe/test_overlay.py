@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from carve_kernels.exl3.codebook import Codebook
+from pydantic import ValidationError
 from safetensors.numpy import load_file, save_file
 
 from recipe import overlay
@@ -22,6 +23,7 @@ from recipe.product import Job
 from runner.errors import InputError, StateError
 from runner.model.order.overlay import Generated, Overlay, PackSource
 from runner.model.product import PROVENANCE, Product
+from runner.model.scalars import Plain
 from tests.recipe.overlays import (
     REWRITTEN,
     SWAPPED,
@@ -291,6 +293,25 @@ def test_a_donor_of_another_size_than_plain_experts_is_refused(tmp_path: Path) -
         overlay.make(job_of(tmp_path, tmp_path / "float8", recipe_of(donor)))
     job = job_of(tmp_path, tmp_path / "float8", recipe_of(donor_pack(tmp_path / "fitting")))
     assert overlay.verify(job, overlay.make(job)).faults == ()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"donor": {"generated": {"tool": "requantised-experts", "layers": [1], "bits": 9}}},
+        {"donor": {"generated": {"tool": "requantised-experts", "layers": [1], "bits": 0}}},
+        {"donor": {"generated": {"tool": "rescaled-experts", "layers": []}}},
+        {"donor": {"repository": "a b/c", "revision": "0" * 40}},
+        {"donor": {"repository": "owner/../name", "revision": "0" * 40}},
+        {"configuration": {"set": {"rms_norm_eps": Plain("1e999")}}},
+    ],
+    ids=str,
+)
+def test_an_overlay_that_nothing_can_make_is_no_overlay(words: dict[str, Any], tmp_path: Path) -> None:
+    sound = recipe_of(tmp_path).model_dump(exclude_none=True)
+    assert Overlay.model_validate(sound)
+    with pytest.raises(ValidationError):
+        Overlay.model_validate(sound | words)
 
 
 def test_configuration_edits_are_data(packs: tuple[Path, Path], tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from runner.model.base import Digest, Record, Slug
 from runner.model.scalars import Line, Pin, Setting, Whole
@@ -26,7 +26,7 @@ class PackSource(Record):
 
     pack: Line | None = None
     """Folder, absolute or relative to the checkout."""
-    repository: Line | None = None
+    repository: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")] | None = None
     """``owner/name`` on a Hugging Face hub; read by ranges, never a whole shard."""
     revision: Pin | None = None
     """Commit of the repository, all forty digits."""
