@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from carve_kernels.exl3.codebook import Codebook
-from pydantic import ValidationError
 from safetensors.numpy import load_file, save_file
 
 from recipe import overlay
@@ -23,7 +22,6 @@ from recipe.product import Job
 from runner.errors import InputError, StateError
 from runner.model.order.overlay import Generated, Overlay, PackSource
 from runner.model.product import PROVENANCE, Product
-from runner.model.scalars import Plain
 from tests.recipe.overlays import (
     REWRITTEN,
     SWAPPED,
@@ -282,36 +280,6 @@ def test_a_donor_of_another_format_or_codebook_is_refused(tmp_path: Path) -> Non
     job = job_of(tmp_path, source, recipe_of(other))
     overlay.make(job)
     assert read_pack(job.product).modules[f"{SWAPPED}.0.up_proj"].codebook is Codebook.MUL1
-
-
-def test_a_donor_of_another_size_than_plain_experts_is_refused(tmp_path: Path) -> None:
-    """No expert of the source is coded, so only the plain weights say what size one has."""
-    source = source_pack(tmp_path / "coded")
-    float8_experts(source, tmp_path / "float8", Generated(tool="float8-experts", layers=(1, 2)))
-    donor = donor_pack(tmp_path / "donor", hidden=256, intermediate=256)
-    with pytest.raises(InputError, match="another size"):
-        overlay.make(job_of(tmp_path, tmp_path / "float8", recipe_of(donor)))
-    job = job_of(tmp_path, tmp_path / "float8", recipe_of(donor_pack(tmp_path / "fitting")))
-    assert overlay.verify(job, overlay.make(job)).faults == ()
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        {"donor": {"generated": {"tool": "requantised-experts", "layers": [1], "bits": 9}}},
-        {"donor": {"generated": {"tool": "requantised-experts", "layers": [1], "bits": 0}}},
-        {"donor": {"generated": {"tool": "rescaled-experts", "layers": []}}},
-        {"donor": {"repository": "a b/c", "revision": "0" * 40}},
-        {"donor": {"repository": "owner/../name", "revision": "0" * 40}},
-        {"configuration": {"set": {"rms_norm_eps": Plain("1e999")}}},
-    ],
-    ids=str,
-)
-def test_an_overlay_that_nothing_can_make_is_no_overlay(words: dict[str, Any], tmp_path: Path) -> None:
-    sound = recipe_of(tmp_path).model_dump(exclude_none=True)
-    assert Overlay.model_validate(sound)
-    with pytest.raises(ValidationError):
-        Overlay.model_validate(sound | words)
 
 
 def test_configuration_edits_are_data(packs: tuple[Path, Path], tmp_path: Path) -> None:
