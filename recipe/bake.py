@@ -56,6 +56,8 @@ _ERROR_TOLERANCE = 0.01
 def estimate(job: Job) -> Estimate:
     """Modules, bits and bytes, from headers. Raises InputError for a bake that does not fit its inputs."""
     given = _inputs(job)
+    if given.recipe.calibration is not None:
+        calibration.check_amount(job, given.recipe.calibration)
     bits: dict[int, int] = {}
     for target in given.targets:
         bits[target.bits] = bits.get(target.bits, 0) + 1

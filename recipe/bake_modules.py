@@ -97,8 +97,17 @@ def _named(recipe: Bake, weights: Mapping[str, Entry]) -> Iterator[Target]:
         unused -= matched
         if (known or matched) and not any(fnmatchcase(name, pattern) for pattern in recipe.skip):
             yield from _targets(recipe, prefix, known or Linear(name.removeprefix(prefix)), entry)
+    there = {*weights, *(tensor.rpartition(".")[0] for tensor in weights)}
+    careful = {*recipe.skip, *(rate.modules for rate in recipe.rates)}  # may fit what the bake does not name
+    unused |= {pattern for pattern in careful if not any(fnmatchcase(name, pattern) for name in there)}
     if unused:
-        raise InputError("a pattern names no module of the source", where=", ".join(sorted(unused)))
+        raise InputError(
+            "a pattern names no module of the source",
+            where=", ".join(sorted(unused)),
+            expected="patterns under modules, skip and rates that each fit something in the source",
+            found="none that fits",
+            next_step="correct the pattern, or leave it out",
+        )
 
 
 def _targets(recipe: Bake, prefix: str, linear: Linear, entry: Entry) -> Iterator[Target]:

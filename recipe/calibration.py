@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recipe.closure import json_object
 from recipe.mini import dequantise
 from recipe.product import Job
 from runner.errors import InputError, StateError
@@ -74,6 +75,13 @@ def rows(job: Job, wish: Calibration, checkpoint: Path) -> NDArray[np.int64]:
 
 def _documents(job: Job, wish: Calibration) -> list[dict[str, Any]]:
     """The documents to calibrate on. InputError for too few, or where the gates measure on one of them."""
+    documents = check_amount(job, wish)
+    refuse_overlap(documents, [d for file in _held_out() for d in read_texts(file)])
+    return documents
+
+
+def check_amount(job: Job, wish: Calibration) -> list[dict[str, Any]]:
+    """The first documents of the calibration text, as many as are wished for. InputError where there are fewer."""
     documents = read_texts(job.root / wish.texts)
     if len(documents) < wish.documents:
         raise InputError(
@@ -82,7 +90,6 @@ def _documents(job: Job, wish: Calibration) -> list[dict[str, Any]]:
             expected=str(wish.documents),
             found=str(len(documents)),
         )
-    refuse_overlap(documents[: wish.documents], [d for file in _held_out() for d in read_texts(file)])
     return documents[: wish.documents]
 
 
@@ -104,13 +111,24 @@ def token_rows(documents: list[dict[str, Any]], tokenizer: Path, tokens: int) ->
 
 
 def read_texts(file: Path) -> list[dict[str, Any]]:
-    """Lines of ``{"id", "language", "text"}``. InputError where a line is something else."""
+    """Lines of ``{"id", "language", "text"}``, blank ones left out. InputError where a line is something else.
+
+    Lines end as JSON lines do, at line feeds alone: a text may hold whatever else ends a line somewhere.
+    """
+    if not file.is_file():
+        raise InputError("no such text", where=str(file), expected="a file of JSON lines", found="none")
     found = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        document = json.loads(line)
-        if not isinstance(document, dict) or not {"id", "text"} <= set(document):
-            raise InputError("not a document", where=f"{file}:{number}", expected="an object with id and text")
-        found.append(document)
+    for number, line in enumerate(file.read_bytes().split(b"\n"), start=1):
+        document = json_object(line) if line.strip() else {"id": "", "text": ""}
+        if document is None or not all(isinstance(document.get(key), str) for key in ("id", "text")):
+            raise InputError(
+                "not a document",
+                where=f"{file}:{number}",
+                expected="an object with id and text, both of them text in UTF-8",
+                found=ascii(line[:60].decode(errors="replace")),
+            )
+        if line.strip():
+            found.append(document)
     return found
 
 

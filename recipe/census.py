@@ -13,6 +13,7 @@ from carve_kernels.exl3.codebook import Codebook
 from recipe.headers import Entry, Fault, PackError
 from runner.errors import InputError
 
+_HALVES = (1.5, 2.5, 3.5)
 OUTSIDE = "outside the layers"
 """Embeddings, final norm, head."""
 
@@ -21,7 +22,8 @@ OUTSIDE = "outside the layers"
 class Module:
     """A coded module as its headers tell it."""
 
-    bits: int
+    bits: float
+    """Whole, but for the halves that exllamav3 knows with ``mul1``: 1.5, 2.5 and 3.5."""
     codebook: Codebook
     in_features: int
     out_features: int
@@ -39,7 +41,7 @@ class Layer:
     nbytes: int = 0
     formats: Counter[str] = field(default_factory=Counter)
     """Bytes by tensor type of everything that is not coded."""
-    bits: Counter[int] = field(default_factory=Counter)
+    bits: Counter[float] = field(default_factory=Counter)
     """Coded weights by bits a weight."""
     codebooks: set[str] = field(default_factory=set)
 
@@ -71,6 +73,11 @@ def _numeric(prefix: str) -> tuple[str, int]:
     return (head, int(number)) if number.isdigit() else ("", -1)
 
 
+def bits_of(shape: tuple[int, ...]) -> float:
+    """Bits a weight of a trellis of this shape, K; an int where K is whole."""
+    return shape[2] / 16 if shape[2] % 16 else shape[2] // 16
+
+
 def module_of(name: str, tensors: Mapping[str, Entry]) -> Module:
     """The coded module ``name``; PackError where its tensors do not fit each other."""
 
@@ -78,20 +85,26 @@ def module_of(name: str, tensors: Mapping[str, Entry]) -> Module:
         return PackError(Fault.MODULE, what, where=name, expected=expected, found=found)
 
     coded = tensors[f"{name}.trellis"]
-    if coded.dtype != "I16" or len(coded.shape) != 3 or coded.shape[2] % 16 or coded.shape[2] // 16 not in trellis.BITS:
-        raise broken("not a trellis", "I16 [in/16, out/16, 16 * K]", f"{coded.dtype} {coded.shape}")
-    inputs, outputs = coded.shape[0] * 16, coded.shape[1] * 16
     try:
         book = pack_format.codebook_of(name, tensors)
     except InputError as error:
         raise broken(error.what, error.expected, error.found) from error
+    known = (*trellis.BITS, *(_HALVES if book is Codebook.MUL1 else ()))
+    if coded.dtype != "I16" or len(coded.shape) != 3 or bits_of(coded.shape) not in known:
+        raise broken("not a trellis", "I16 [in/16, out/16, 16 * K]", f"{coded.dtype} {coded.shape}")
+    inputs, outputs = coded.shape[0] * 16, coded.shape[1] * 16
     marker = {} if book is Codebook.DEFAULT else {book.value: ("I32", 1)}
     for part, (dtype, size) in ({"suh": ("F16", inputs), "svh": ("F16", outputs)} | marker).items():
         entry = tensors.get(f"{name}.{part}")
         found = "none" if entry is None else f"{entry.dtype} {entry.shape}"
         if entry is None or entry.dtype != dtype or int(np.prod([1, *entry.shape])) != size:
             raise broken(f"{part} does not fit the trellis", f"{dtype} of {size} values", found)
-    return Module(coded.shape[2] // 16, book, inputs, outputs)
+    return Module(bits_of(coded.shape), book, inputs, outputs)
+
+
+def is_plain(part: str) -> bool:
+    """Whether a tensor of this last name is a module's plain weight, or a scale that belongs to one."""
+    return part == "weight" or part.startswith("weight_") or part in ("scale", "input_scale")
 
 
 def check_marker(name: str, module: Module, tensors: Mapping[str, Entry]) -> None:

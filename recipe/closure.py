@@ -10,11 +10,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipe.headers import LFS_POINTER, Fault, Header, PackError
+from recipe.headers import LFS_POINTER, Fault, Header, PackError, unique
 
 INDEX = "model.safetensors.index.json"
 SMALL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
 """What every pack needs beside its weights."""
+QUANTISATION = "quantization_config.json"
+"""A file of its own in packs of exllamav3's making; ours keep the block inside ``config.json``."""
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+"""Here a name may stand twice: vocabularies of the field have it, and every reader of them takes the last."""
+_OBJECT = "an object with each name once"
 _DEEPEST = 64
 """Containers inside one another; configurations have about five."""
 BYTECODE = "__pycache__"
@@ -35,10 +40,13 @@ def small_files(folder: Path) -> list[Path]:
     ]
 
 
-def json_object(content: bytes) -> dict[str, Any] | None:
-    """The object, or None where the bytes are no JSON object that can be written again: UTF-8, text throughout."""
+def json_object(content: bytes, *, repeated: bool = False) -> dict[str, Any] | None:
+    """The object, or None where the bytes are no JSON object that can be written again: UTF-8, text throughout.
+
+    Nor where a name stands twice in one object, unless ``repeated``: of two values each reader takes the one it likes.
+    """
     try:
-        value = json.loads(content.decode())
+        value = json.loads(content.decode(), object_pairs_hook=dict if repeated else unique)
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
@@ -104,7 +112,7 @@ def link_faults(folder: Path) -> Iterator[PackError]:
 
 def small_file_faults(folder: Path) -> Iterator[PackError]:
     """Configuration and tokenizer: there, fetched, and JSON."""
-    for name in SMALL_FILES:
+    for name in (*SMALL_FILES, *([QUANTISATION] if (folder / QUANTISATION).exists() else [])):
         file = folder / name
         if not file.is_file():
             yield PackError(Fault.MISSING, "file is missing", where=str(file), expected="a JSON file", found="none")
@@ -112,8 +120,8 @@ def small_file_faults(folder: Path) -> Iterator[PackError]:
         content = file.read_bytes()
         if content.startswith(LFS_POINTER):
             yield PackError(Fault.LFS_POINTER, "Git LFS pointer", where=str(file), expected="JSON", found="a pointer")
-        elif json_object(content) is None:
-            yield PackError(Fault.MALFORMED, "not JSON", where=str(file), expected="an object", found="something else")
+        elif json_object(content, repeated=name in TOKENIZER) is None:
+            yield PackError(Fault.MALFORMED, "not JSON", where=str(file), expected=_OBJECT, found="something else")
 
 
 def index_faults(folder: Path, headers: Sequence[Header]) -> Iterator[PackError]:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from carve_kernels.exl3 import pack_format
+from carve_kernels.exl3.codebook import Codebook
 
-from recipe.census import Module, layers, module_of
-from recipe.closure import json_object
+from recipe.census import Module, is_plain, layers, module_of
+from recipe.closure import QUANTISATION, json_object
 from recipe.headers import Entry, Fault, PackError
+from recipe.model_size import size_faults
 
 CONFIG = "config.json"
-QUANTISATION = "quantization_config.json"
-"""A file of its own in packs of exllamav3's making; ours keep the block inside ``config.json``."""
 _TORCH = {"I16": "torch.int16", "F16": "torch.float16", "I32": "torch.int32"}
 _TORCH |= {"BF16": "torch.bfloat16", "F32": "torch.float32"}
 """How exllamav3 names types in ``stored_tensors``."""
+_SLICE = re.compile(r"\.slice\.\d+$")
+"""Ends the name of a module that is a part of a plain weight."""
 _MEAN_TOLERANCE = 0.1
-"""Bits a weight: a mean is rounded, and some writers leave the head out of it."""
+"""Bits a weight: a mean is rounded, and some writers tell the one they aimed at."""
+_HEADS = frozenset({"head", "lm_head", "language_model.lm_head"})
 
 
 def quantisation_blocks(folder: Path) -> dict[str, dict[str, Any]]:
@@ -48,9 +52,24 @@ def anew(block: Mapping[str, Any], tensors: Mapping[str, Entry]) -> dict[str, An
         }
         made["tensor_storage"] = dict(sorted(told.items()))
     if "bits" in made and coded:
-        weights = sum(module.weights for module in coded.values())
-        made["bits"] = round(sum(module.weights * module.bits for module in coded.values()) / weights, 4)
+        body = {name: module for name, module in coded.items() if name not in _HEADS}
+        made["bits"] = round(_mean_bits(body if "head_bits" in made and body else coded), 4)
+    _same_book(made, coded)
     return made
+
+
+def _same_book(made: dict[str, Any], coded: Mapping[str, Module]) -> None:
+    """Let the block's codebook be that of most weights, where no module has the one it tells."""
+    sums: dict[Codebook, int] = {}
+    for module in coded.values():
+        sums[module.codebook] = sums.get(module.codebook, 0) + module.weights
+    if "codebook" not in made or not sums or made["codebook"] in {book.value for book in sums}:
+        return
+    book = max(sums, key=lambda book: sums[book])
+    made["codebook"] = book.value
+    made.pop("codebook_marker", None)
+    if book in pack_format.MARKERS:
+        made["codebook_marker"] = pack_format.MARKERS[book]
 
 
 def _told(before: Mapping[str, Any], coded: Module | None, own: Mapping[str, Entry], *, listed: bool) -> dict[str, Any]:
@@ -75,8 +94,31 @@ def _told(before: Mapping[str, Any], coded: Module | None, own: Mapping[str, Ent
 def configuration_faults(
     folder: Path, modules: Mapping[str, Module], tensors: Mapping[str, Entry]
 ) -> Iterator[PackError]:
-    """Every place where a block and the headers say different things, in either direction."""
-    for file, block in quantisation_blocks(folder).items():
+    """Every place where the pack's configuration and the headers say different things, in either direction."""
+    files = [name for name in (CONFIG, QUANTISATION) if (folder / name).is_file()]
+    contents = {name: json_object((folder / name).read_bytes()) or {} for name in files}
+    yield from contents_faults(folder, contents, modules, tensors)
+
+
+def contents_faults(
+    folder: Path, contents: Mapping[str, Mapping[str, Any]], modules: Mapping[str, Module], tensors: Mapping[str, Entry]
+) -> Iterator[PackError]:
+    """:func:`configuration_faults` of configuration files with these ``contents`` in ``folder``, written or not."""
+    config = contents.get(CONFIG, {})
+    blocks = {CONFIG: config["quantization_config"]} if config.get("quantization_config") is not None else {}
+    blocks |= {QUANTISATION: contents[QUANTISATION]} if QUANTISATION in contents else {}
+    yield from size_faults(folder / CONFIG, config, modules, tensors)
+    yield from _twice(folder, modules, tensors)
+    if modules and not any(
+        isinstance(block, dict) and block.get("quant_method") == "exl3" for block in blocks.values()
+    ):
+        yield _fault("coded modules that no configuration declares", str(folder / CONFIG), "quant_method exl3", "none")
+    for file, block in blocks.items():
+        if not isinstance(block, dict):
+            yield _fault("quantisation is declared in another form", str(folder / file), "an object", block)
+            continue
+        if modules and block.get("quant_method", "exl3") != "exl3":
+            yield _fault("coded modules are declared another way", str(folder / file), "exl3", block["quant_method"])
         storage = block.get("tensor_storage")
         if isinstance(storage, dict):
             told = {name: value for name, value in storage.items() if isinstance(value, dict)}
@@ -86,7 +128,44 @@ def configuration_faults(
                 )
             yield from _modules(folder / file, told, modules)
             yield from _stored(folder / file, told, tensors)
+        elif storage is not None:
+            yield _fault("modules are declared in another form", str(folder / file), "an object", storage)
+        yield from _codebook(folder / file, block, modules)
         yield from _mean(folder / file, block, modules, tensors)
+
+
+def _twice(folder: Path, modules: Mapping[str, Module], tensors: Mapping[str, Entry]) -> Iterator[PackError]:
+    """Modules that are coded and plain at once: which one is served nobody can say."""
+    plain: dict[str, str] = {}
+    for tensor in tensors:
+        name, _, part = tensor.rpartition(".")
+        if is_plain(part):
+            plain[name] = tensor
+    for module in sorted(modules):
+        whole = _SLICE.sub("", module)
+        for name in sorted({module, whole} & plain.keys()):
+            yield PackError(
+                Fault.MODULE,
+                "module is coded and plain at once",
+                where=f"{folder} {module}",
+                expected="one form",
+                found=f"{module}.trellis and {plain[name]}",
+            )
+
+
+def _codebook(file: Path, block: Mapping[str, Any], modules: Mapping[str, Module]) -> Iterator[PackError]:
+    """What a block says of the pack's codebook as a whole: one that a module has, with its own marker."""
+    books = {module.codebook.value: module.codebook for module in modules.values()}
+    book, marker = block.get("codebook"), block.get("codebook_marker")
+    if not books or (book is None and marker is None):
+        return
+    known = book if isinstance(book, str) else None
+    if book is not None and known not in books:
+        yield _fault("configuration and headers disagree on the codebook", str(file), ", ".join(sorted(books)), book)
+        return
+    values = [pack_format.MARKERS.get(one) for name, one in books.items() if known in (None, name)]
+    if marker is not None and marker not in values:
+        yield _fault("configuration and codebook disagree on the marker", str(file), values, marker)
 
 
 def _fault(what: str, where: str, expected: object, found: object) -> PackError:
@@ -94,9 +173,9 @@ def _fault(what: str, where: str, expected: object, found: object) -> PackError:
 
 
 def _modules(file: Path, storage: Mapping[str, Any], modules: Mapping[str, Module]) -> Iterator[PackError]:
+    if storage and not any("quant_format" in value for value in storage.values()):
+        return  # a list of tensors and no more
     told = {name: value for name, value in storage.items() if value.get("quant_format") == "exl3"}
-    if not told:
-        return
     for name in sorted(set(told) | set(modules)):
         where, module = f"{file} {name}", modules.get(name)
         if module is None:
@@ -126,15 +205,28 @@ def _stored(file: Path, storage: Mapping[str, Any], tensors: Mapping[str, Entry]
                 yield _fault("configuration and headers disagree on a shape", f"{file} {name}", entry.shape, told)
 
 
+def _mean_bits(modules: Mapping[str, Module]) -> float:
+    """Bits a weight over these modules."""
+    weights = sum(module.weights for module in modules.values())
+    return sum(module.weights * module.bits for module in modules.values()) / weights
+
+
 def _mean(
     file: Path, block: Mapping[str, Any], modules: Mapping[str, Module], tensors: Mapping[str, Entry]
 ) -> Iterator[PackError]:
     bits = block.get("bits")
-    if block.get("quant_method") != "exl3" or not isinstance(bits, int | float) or not modules:
+    if block.get("quant_method") != "exl3" or bits is None or not modules:
         return
-    weights = sum(module.weights for module in modules.values())
-    physical = sum(module.weights * module.bits for module in modules.values()) / weights
-    if not abs(bits - physical) <= _MEAN_TOLERANCE:  # so that NaN, which JSON readers take, is a fault
+    physical = _mean_bits(modules)
+    body = {name: module for name, module in modules.items() if name not in _HEADS}
+    means = [
+        physical,
+        *([_mean_bits(body)] if body else []),
+    ]  # exllamav3 leaves out the head, which has bits of its own
+    number = isinstance(bits, int | float) and not isinstance(bits, bool)
+    if not number or not any(
+        abs(bits - mean) <= _MEAN_TOLERANCE for mean in means
+    ):  # so that NaN, which JSON readers take, is a fault
         by_layer = "; ".join(
             f"{name}: {', '.join(f'K={bits}' for bits in sorted(layer.bits))}"
             for name, layer in layers(tensors, modules).items()

@@ -29,8 +29,10 @@ FIRST_BYTES = 256
 _MAX_HEADER = 100_000_000  # the limit of the safetensors library
 ELEMENT_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
 ELEMENT_BYTES |= {"U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
-ELEMENT_BYTES |= dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0"), 1)
+ELEMENT_BYTES |= dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 1) | {"C64": 8}
 """Bytes of an element, by the type's name in a header."""
+_ELEMENT_BITS = {name: 8 * size for name, size in ELEMENT_BYTES.items()} | {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
+"""Bits of an element, of types too that no byte holds whole; a tensor of them fills whole bytes all the same."""
 _NUMPY = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "BF16": "<u2"}
 _NUMPY |= {"U32": "<u4", "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8"}
 
@@ -148,7 +150,7 @@ def parse_header(text: bytes, size: int, file: Path) -> Header:
         return PackError(fault, what, where=str(file), expected=expected, found=found)
 
     try:
-        described = json.loads(text.decode(), object_pairs_hook=_unique)
+        described = json.loads(text.decode(), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise broken(Fault.MALFORMED, "header is not JSON", "an object with each name once", str(error)) from error
     if not isinstance(described, dict):
@@ -166,7 +168,8 @@ def parse_header(text: bytes, size: int, file: Path) -> Header:
         raise broken(Fault.TRUNCATED, "file is truncated", f"{at} bytes", f"{size}")
     if at < size:
         raise broken(Fault.HOLE, "bytes after the last tensor", f"{at} bytes", f"{size}")
-    metadata = described.get("__metadata__") or {}
+    metadata = described.get("__metadata__")
+    metadata = {} if metadata is None else metadata
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise broken(Fault.MALFORMED, "malformed metadata", "text by name", str(metadata)[:80])
     return Header(file, sha256_bytes(text), tuple(entries), metadata)
@@ -181,15 +184,16 @@ def _entry(file: Path, name: str, value: object, data: int) -> Entry:
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         raise broken("dtype, shape and data_offsets", value)
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in ELEMENT_BYTES:
-        raise broken(f"one of {', '.join(ELEMENT_BYTES)}", dtype)
+    if not isinstance(dtype, str) or dtype not in _ELEMENT_BITS:
+        raise broken(f"one of {', '.join(_ELEMENT_BITS)}", dtype)
     if not _whole_numbers(shape):
         raise broken("a shape of whole numbers", shape)
     if not _whole_numbers(offsets) or len(offsets) != 2:
         raise broken("two offsets", offsets)
-    size = ELEMENT_BYTES[dtype] * int(np.prod([1, *shape], dtype=object))
-    if offsets[1] - offsets[0] != size:
-        raise broken(f"{size} bytes for {dtype} {shape}", f"{offsets[1] - offsets[0]} bytes")
+    bits = _ELEMENT_BITS[dtype] * int(np.prod([1, *shape], dtype=object))
+    size = bits // 8
+    if bits % 8 or offsets[1] - offsets[0] != size:
+        raise broken(f"{bits / 8:g} bytes for {dtype} {shape}", f"{offsets[1] - offsets[0]} bytes")
     return Entry(name, dtype, tuple(shape), file, data + offsets[0], data + offsets[1])
 
 
@@ -197,7 +201,8 @@ def _whole_numbers(value: object) -> bool:
     return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For JSON readers: the object of these pairs. ValueError for a name that stands twice or is no text."""
     repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
     if repeated:
         raise ValueError(f"repeated names: {repeated[:3]}")

@@ -14,6 +14,7 @@ from carve_kernels.exl3 import pack_format
 
 from recipe import pack_write
 from recipe.bake_modules import Target
+from recipe.census import is_plain
 from recipe.headers import Entry, read_header
 from recipe.pack import INDEX, Pack
 from recipe.shard_write import Part, in_order, same, write
@@ -32,18 +33,25 @@ class Merge:
     @property
     def rewritten(self) -> frozenset[str]:
         """Files of the base that change."""
-        return frozenset(self.homes.values())
+        return frozenset({*self.homes.values(), *(entry.file.name for entry in self.dropped.values())})
 
 
 def plan_merge(base: Pack, targets: Sequence[Target]) -> Merge:
-    """Resolve a merge. InputError for a module of which the base holds neither a plain weight nor a coded form."""
+    """Resolve a merge. InputError for a module of which the base holds neither a plain weight nor a coded form.
+
+    With a plain weight go its scales: without it they would scale nothing, or the codes.
+    """
     dropped: dict[str, Entry] = {}
     homes: dict[str, str] = {}
+    plain: dict[str, list[Entry]] = {}
+    for name, entry in base.tensors.items():
+        if is_plain(name.rpartition(".")[2]):
+            plain.setdefault(name.rpartition(".")[0], []).append(entry)
     for target in targets:
-        mine = [base.tensors[target.weight]] if target.weight in base.tensors else []
+        mine = plain.get(target.weight.rpartition(".")[0], [])
         if target.name in base.modules:
             names = pack_format.tensor_names(target.name, base.modules[target.name].codebook)
-            mine += [base.tensors[name] for name in names]
+            mine = mine + [base.tensors[name] for name in names]
         if not mine:
             raise InputError(
                 "the pack lacks the module that the bake codes",
@@ -52,7 +60,7 @@ def plan_merge(base: Pack, targets: Sequence[Target]) -> Merge:
                 found="neither",
             )
         dropped |= {entry.name: entry for entry in mine}
-        homes[target.name] = mine[0].file.name
+        homes[target.name] = next((one for one in mine if one.name == target.weight), mine[0]).file.name
     return Merge(dropped, homes)
 
 

@@ -48,9 +48,9 @@ class Pack:
         """The census of coded modules: bits, codebook and size of each, from shapes and markers alone."""
         return {name: module_of(name, self.tensors) for name in pack_format.modules(self.tensors)}
 
-    def census(self) -> dict[int, int]:
+    def census(self) -> dict[float, int]:
         """Number of coded weights by bits a weight."""
-        count: Counter[int] = Counter()
+        count: Counter[float] = Counter()
         for module in self.modules.values():
             count[module.bits] += module.weights
         return dict(sorted(count.items()))

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from recipe.closure import INDEX, is_bytecode, json_object, small_files
-from recipe.configured import CONFIG, QUANTISATION, anew, quantisation_blocks
+from recipe.census import bits_of
+from recipe.closure import INDEX, QUANTISATION, is_bytecode, json_object, small_files
+from recipe.configured import CONFIG, anew, quantisation_blocks
 from recipe.headers import Entry, Header
 from recipe.pack import Pack
 from runner.digest import sha256_file
@@ -77,7 +78,7 @@ def quantization_config(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> dict[
     shapes = dict(tensors)
     modules = pack_format.modules(shapes)
     books = {module: pack_format.codebook_of(module, shapes) for module in modules}
-    bits = {module: shapes[f"{module}.trellis"][2] // 16 for module in modules}
+    bits = {module: bits_of(shapes[f"{module}.trellis"]) for module in modules}
     weights = {module: shapes[f"{module}.trellis"][0] * shapes[f"{module}.trellis"][1] * 256 for module in modules}
     mean = sum(weights[module] * bits[module] for module in modules) / max(1, sum(weights.values()))
     of_book = {book: sum(weights[module] for module in modules if books[module] is book) for book in Codebook}

@@ -28,6 +28,7 @@ from runner.model.product import PROVENANCE, Estimate, Product, Verified
 def estimate(job: Job) -> Estimate:
     """Patches, files and edits. Raises InputError for a patch that does not fit the installed distribution."""
     patches = _patches(job)
+    _edited(job, patches)
     edits = sum(len(part.edits) for patch in patches.patches for part in patch.files)
     counts = {"patches": str(len(patches.patches)), "files": str(len(patches.files)), "edits": str(edits)}
     return Estimate(seconds=15, counts=counts)
@@ -90,6 +91,18 @@ def _patches(job: Job) -> PatchSet:
                 found=patch.distribution,
             )
     return patches
+
+
+def _edited(job: Job, patches: PatchSet) -> None:
+    """InputError for a digest of a file that no patch edits: it would be compared with nothing."""
+    strange = sorted(set(_recipe(job).after) - set(patches.files))
+    if strange:
+        raise InputError(
+            "the order fixes a file that no patch edits",
+            where=", ".join(strange),
+            expected=f"one of {', '.join(patches.files)}",
+            found=strange[0],
+        )
 
 
 def _recipe(job: Job) -> Patching:

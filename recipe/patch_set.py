@@ -3,7 +3,8 @@
 A patch file (``recipe/patches/*.yaml``) holds no upstream code beyond its anchors. :meth:`PatchSet.compose` is pure:
 pristine bytes and patches in, patched bytes out; success is the content, not an exit status. Every patched file ends
 with a marker that names the patch, its version and its digest. In Python the marker is a statement, so a running
-process can be asked which patches the module that it imported bears.
+process can be asked which patches the module that it imported bears; elsewhere it is a comment. A file that knows no
+comments, such as JSON, cannot be patched.
 """
 
 from __future__ import annotations
@@ -27,7 +28,16 @@ from runner.yaml_strict import read
 MARKER = "__carve_patches__"
 """The name that a patched Python module bears: a tuple of ``name@version:digest``."""
 
-_FOUND = re.compile(rb"(?:^// carve patch |^__carve_patches__ = .*\")([a-z0-9.\-]+@\d+:[0-9a-f]{12})", re.MULTILINE)
+_FOUND = re.compile(
+    rb"(?:^(?://|#|--) carve patch |^__carve_patches__ = .*\")([a-z0-9.\-]+@\d+:[0-9a-f]{12})", re.MULTILINE
+)
+
+
+_SIGNS = dict.fromkeys((".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hip", ".inc", ".inl"), "//")
+_SIGNS |= dict.fromkeys((".cl", ".js", ".metal", ".mjs", ".rs", ".ts"), "//")
+_SIGNS |= dict.fromkeys((".cfg", ".cmake", ".pxd", ".pyi", ".pyx", ".sh", ".toml", ".yaml", ".yml"), "#")
+_SIGNS |= dict.fromkeys((".lua",), "--")
+"""By a file's suffix, what begins a comment that ends with its line: the marker must not change what the file says."""
 
 
 class Edit(Record):
@@ -59,6 +69,9 @@ class FilePatch(Record):
         pure = PurePosixPath(path)
         if pure.is_absolute() or ".." in pure.parts or len(pure.parts) < 2 or str(pure) != path:
             raise ValueError(f"{path!r} is no file inside a package")
+        if pure.suffix != ".py" and pure.suffix not in _SIGNS:
+            known = ", ".join([".py", *_SIGNS])
+            raise ValueError(f"{path!r} has no room for a marker: comments are known in {known}")
         return path
 
     @field_validator("edits")
@@ -216,7 +229,7 @@ def _edited(text: str, edit: Edit, where: str) -> str:
 def _marker_line(file: str, marker: str) -> str:
     if file.endswith(".py"):
         return f'\n{MARKER} = (*globals().get("{MARKER}", ()), "{marker}")\n'
-    return f"\n// carve patch {marker}\n"
+    return f"\n{_SIGNS[PurePosixPath(file).suffix]} carve patch {marker}\n"
 
 
 def markers_in(content: bytes) -> tuple[str, ...]:

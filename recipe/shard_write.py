@@ -44,7 +44,7 @@ class Part:
 
 def in_order(parts: Sequence[Part]) -> list[Part]:
     """The order in which the parts stand in a file."""
-    return sorted(parts, key=lambda part: (-ELEMENT_BYTES[part.dtype], part.name))
+    return sorted(parts, key=lambda part: (-ELEMENT_BYTES.get(part.dtype, 0), part.name))
 
 
 def header_bytes(parts: Sequence[Part], metadata: dict[str, str]) -> bytes:

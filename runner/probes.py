@@ -95,8 +95,10 @@ def _census(folder: Path, probe: PackCensus) -> int:
         raise ValueError(f"no coded module is called {probe.modules!r}")
     if probe.quantity == "modules":
         return len(modules)
+    if halves := [name for name, one in modules.items() if one.bits != int(one.bits)]:
+        raise ValueError(f"{halves[0]} is coded at a fraction of bits, which no fact can say")
     if probe.quantity == "bytes":
-        return sum(linear_bytes(one.in_features, one.out_features, one.bits) for one in modules.values())
+        return sum(linear_bytes(one.in_features, one.out_features, int(one.bits)) for one in modules.values())
     attribute = {"bits": "bits", "in-features": "in_features", "out-features": "out_features"}[probe.quantity]
     different = sorted({int(getattr(one, attribute)) for one in modules.values()})
     if len(different) > 1:

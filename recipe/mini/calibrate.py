@@ -24,6 +24,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
+from recipe.calibration import read_texts
 from recipe.disk import command
 from recipe.mini.export import restore
 from recipe.mini.glm import PROJECTIONS
@@ -157,10 +158,9 @@ def main() -> None:
     parser.add_argument("--documents", type=int, required=True)
     parser.add_argument("--tokens", type=int, default=600)
     arguments = parser.parse_args()
-    lines = arguments.texts.read_text(encoding="utf-8").splitlines()[: arguments.documents]
-    found = hessians(
-        arguments.checkpoint, (json.loads(line)["text"] for line in lines), arguments.tokens, attention=True
-    )
+    documents = read_texts(arguments.texts)[: arguments.documents]
+    texts = (document["text"] for document in documents)
+    found = hessians(arguments.checkpoint, texts, arguments.tokens, attention=True)
     partial = arguments.out.with_name(f".{arguments.out.name}")
     with partial.open("wb") as stream:
         np.savez(stream, **found)  # type: ignore[arg-type] # numpy's stubs want allow_pickle among the arrays

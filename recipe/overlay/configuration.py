@@ -6,37 +6,75 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from recipe.census import module_of
 from recipe.closure import json_object
-from recipe.configured import CONFIG, anew, quantisation_blocks
+from recipe.configured import CONFIG, anew, contents_faults, quantisation_blocks
 from recipe.headers import Entry
 from recipe.overlay.splice import Plan
+from recipe.overlay.target import tensors_of
+from recipe.pack import Pack
 from runner.errors import InputError
 from runner.model.order import Overlay
+
+_DERIVED = frozenset({"quantization_config", "compression_config"})
+"""Where engines look for how a pack is coded: derived from the headers, so no edit may say it."""
 
 
 def configurations(recipe: Overlay, plan: Plan, tensors: Mapping[str, Entry]) -> dict[str, dict[str, Any]]:
     """Every configuration file of the product by name; ``tensors`` and their places are the product's.
 
-    Raises InputError for an edit whose path is not there.
+    Raises InputError for an edit whose path is not there, or that would say what is derived.
     """
-    source = plan.source.folder
-    config = json_object((source / CONFIG).read_bytes()) or {}
-    written = {file: anew(block, tensors) for file, block in quantisation_blocks(source).items()}
-    edited = config | ({"quantization_config": written.pop(CONFIG)} if CONFIG in written else {})
-    return {CONFIG: _edited(edited, recipe), **written}
+    written = {file: anew(block, tensors) for file, block in quantisation_blocks(plan.source.folder).items()}
+    edited = edited_configuration(recipe, plan.source)
+    return {CONFIG: edited | ({"quantization_config": written.pop(CONFIG)} if CONFIG in written else {}), **written}
 
 
-def _edited(config: dict[str, Any], recipe: Overlay) -> dict[str, Any]:
-    made = copy.deepcopy(config)
+def edited_configuration(recipe: Overlay, source: Pack) -> dict[str, Any]:
+    """The source's ``config.json`` with the order's edits, its quantisation block as it was. Raises InputError."""
+    made = copy.deepcopy(json_object((source.folder / CONFIG).read_bytes()) or {})
     for path in recipe.configuration.remove:
         parent, key = _place(made, path)
         if key not in parent:
             raise InputError("an edit removes what is not there", where=f"{CONFIG}: {path}", expected=key, found="none")
+        _refuse_derived(path, parent[key])
         del parent[key]
     for path, value in recipe.configuration.set.items():
+        _refuse_derived(path, value)
         parent, key = _place(made, path)
         parent[key] = value
     return made
+
+
+def check_configurations(recipe: Overlay, plan: Plan) -> None:
+    """What the product's configuration will say against what its headers will, before a byte is written.
+
+    Raises the first fault (PackError), and InputError as :func:`configurations`.
+    """
+    tensors = tensors_of(plan)
+    contents = configurations(recipe, plan, tensors)
+    names = {*plan.modules, *plan.source.modules} & {name.rpartition(".")[0] for name in tensors}
+    modules = {name: module_of(name, tensors) for name in sorted(names) if f"{name}.trellis" in tensors}
+    for fault in contents_faults(plan.source.folder, contents, modules, tensors):
+        raise fault
+
+
+def _refuse_derived(path: str, value: object) -> None:
+    if _DERIVED & {*path.split("."), *_keys(value)}:
+        raise InputError(
+            "an edit would say what is derived from the headers",
+            where=f"{CONFIG}: {path}",
+            expected=f"edits beside {' and '.join(sorted(_DERIVED))}",
+            found=path,
+            next_step="leave the edit out: the quantisation block is written anew for the product's tensors",
+        )
+
+
+def _keys(value: object) -> set[str]:
+    """Every key at any depth."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    own = set(value) if isinstance(value, dict) else set()
+    return own.union(*map(_keys, inner))
 
 
 def _place(config: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from recipe.disk import telling
 from recipe.headers import Entry
+from recipe.overlay.configuration import check_configurations, edited_configuration
 from recipe.overlay.donor import tool_of
+from recipe.overlay.shards import inside_store
 from recipe.overlay.splice import dropped_of, resolve
 from recipe.overlay.target import overlay_of
 from recipe.pack import Pack, read_pack
@@ -26,8 +28,10 @@ _UNKNOWN = "known once its headers are read"
 def estimate(job: Job) -> Estimate:
     """See :class:`recipe.product.Recipe`."""
     recipe = overlay_of(job)
-    made = recipe.source is not None and recipe.source.generated is not None
+    made = _made_first(recipe)
     source = _here(job, recipe.source)
+    edited_configuration(recipe, source)
+    _shareable(job, source)
     whole = sum(header.file.stat().st_size for header in source.headers)
     counts = {"files": str(len(source.headers)), "bytes read": str(2 * whole)}
     seconds = 1 + whole // _BYTES_A_SECOND
@@ -42,6 +46,7 @@ def estimate(job: Job) -> Estimate:
             counts[f"{role} made by"] = wanted.generated.tool
     if recipe.donor.pack is not None and not made:
         plan = resolve(recipe, source, read_pack(job.root / recipe.donor.pack).tensors)
+        check_configurations(recipe, plan)
         counts |= {"tensors in": str(len(plan.splices)), "bytes in": str(plan.nbytes_in)}
     elif recipe.donor.generated is not None:
         counts["bytes in"] = str(_made_bytes(recipe, source, recipe.donor.generated.bits))
@@ -50,9 +55,21 @@ def estimate(job: Job) -> Estimate:
     return Estimate(seconds=seconds, counts=counts)
 
 
+def _made_first(recipe: Overlay) -> bool:
+    """Whether a tool makes the source before it is changed."""
+    return recipe.source is not None and recipe.source.generated is not None
+
+
 def _here(job: Job, wanted: PackSource | None) -> Pack:
     folder: Path = job.standing if wanted is None or wanted.pack is None else job.root / wanted.pack
     return read_pack(folder)
+
+
+def _shareable(job: Job, source: Pack) -> None:
+    """StateError where files are to be linked and do not lie in the store."""
+    if overlay_of(job).unchanged == "link" and not _made_first(overlay_of(job)):
+        for header in source.headers:
+            inside_store(job, header.file)
 
 
 def _replaced(recipe: Overlay, source: Pack) -> dict[str, str]:
@@ -70,7 +87,7 @@ def _made_bytes(recipe: Overlay, standing: Pack, bits: int | None) -> int:
     prefixes = tuple(f"{layer}.{recipe.experts}." for layer in recipe.layers)
     own = [module for name, module in standing.modules.items() if name.startswith(prefixes)]
     return sum(
-        one.weights * (bits or one.bits) // 8 + 2 * (one.in_features + one.out_features) + _MARKER for one in own
+        int(one.weights * (bits or one.bits)) // 8 + 2 * (one.in_features + one.out_features) + _MARKER for one in own
     )
 
 

@@ -14,11 +14,11 @@ from recipe.closure import INDEX, json_object
 from recipe.disk import telling
 from recipe.headers import Entry, read_header
 from recipe.overlay import shards
-from recipe.overlay.configuration import configurations
-from recipe.overlay.donor import Donor, open_donor, open_pack
+from recipe.overlay.configuration import check_configurations, configurations
+from recipe.overlay.donor import Donor, RemoteDonor, open_donor, open_pack
 from recipe.overlay.shards import Shard
 from recipe.overlay.splice import Plan, resolve
-from recipe.overlay.target import overlay_of, tensors_of
+from recipe.overlay.target import coming_to, kept_of, overlay_of, tensors_of
 from recipe.pack import Pack, read_pack
 from recipe.payload import file_digests, identity
 from recipe.product import Job, Product
@@ -57,17 +57,19 @@ def _made(job: Job, source: Pack, donor: Donor) -> bool:
 
 
 def resolved(job: Job) -> tuple[Pack, Donor, Plan]:
-    """Source, donor and overlay, from headers alone. Raises InputError where they do not fit."""
+    """Source, donor and overlay with its configuration, from headers alone. Raises InputError where they do not fit."""
     recipe = overlay_of(job)
     source = read_pack(job.standing) if recipe.source is None else open_pack(job, recipe.source, "source")
     donor = open_donor(job, recipe.donor, recipe.layers)
-    return source, donor, resolve(recipe, source, donor.entries)
+    plan = resolve(recipe, source, donor.entries)
+    check_configurations(recipe, plan)
+    return source, donor, plan
 
 
 def _build(job: Job, source: Pack, donor: Donor, plan: Plan, partial: Path) -> None:
     recipe = overlay_of(job)
     _begin(job, partial, source, donor)
-    _room(job, partial, source, plan)
+    _room(job, partial, source, plan, donor)
     small = source.small_files_digest()
     donor.fetch(splice.donor for splice in plan.splices)
     with ThreadPoolExecutor(_WRITERS) as pool:
@@ -117,15 +119,20 @@ def _begin(job: Job, partial: Path, source: Pack, donor: Donor) -> None:
         )
 
 
-def _room(job: Job, partial: Path, source: Pack, plan: Plan) -> None:
+def _room(job: Job, partial: Path, source: Pack, plan: Plan, donor: Donor) -> None:
     """StateError where the disk cannot hold what is still to be written."""
     copies = overlay_of(job).unchanged == "copy"
-    wanted = sum(
-        header.file.stat().st_size
-        for header in source.headers
-        if (copies or header.file.name in plan.rewritten) and not (partial / header.file.name).exists()
-    )
-    wanted += plan.nbytes_in
+    wanted = 0
+    for header in source.headers:
+        name, target = header.file.name, partial / header.file.name
+        size = header.file.stat().st_size if copies else 0
+        if name in plan.rewritten:
+            coming = sum(splice.donor.nbytes for splice in coming_to(plan, name))
+            size = coming + sum(entry.nbytes for entry in kept_of(plan, header))
+        wanted += max(0, size - (target.stat().st_size if target.is_file() else 0))
+    if isinstance(donor, RemoteDonor) and job.work.stat().st_dev == partial.stat().st_dev:
+        fetched = sum(file.stat().st_size for file in (job.work / "donor").rglob("*") if file.is_file())
+        wanted += max(0, plan.nbytes_in - fetched)
     free = shutil.disk_usage(partial).free
     if free < wanted:
         raise StateError(

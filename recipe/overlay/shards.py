@@ -77,19 +77,24 @@ def _copied(_job: Job, source: Path, target: Path) -> str:
 
 def _linked(job: Job, source: Path, target: Path) -> str:
     """A second name of the same file: only inside a store, whose packs are never written to."""
-    store = (job.root / (overlay_of(job).store or "")).resolve()
     for path in (source, target):
-        if not path.resolve().is_relative_to(store):
-            raise StateError(
-                "a file outside the pack store cannot be shared",
-                where=str(path),
-                expected=f"a path in {store}",
-                found=str(path.resolve()),
-                next_step="move the pack into the store, or copy unchanged files",
-            )
+        inside_store(job, path)
     digest = sha256_of(source)
     os.link(source, target)
     return digest
+
+
+def inside_store(job: Job, path: Path) -> None:
+    """StateError for a file that does not lie in the order's pack store."""
+    store = (job.root / (overlay_of(job).store or "")).resolve()
+    if not path.resolve().is_relative_to(store):
+        raise StateError(
+            "a file outside the pack store cannot be shared",
+            where=str(path),
+            expected=f"a path in {store}",
+            found=str(path.resolve()),
+            next_step="move the pack into the store, or copy unchanged files",
+        )
 
 
 def _reflinked(_job: Job, source: Path, target: Path) -> str:

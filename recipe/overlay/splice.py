@@ -13,6 +13,8 @@ from recipe.pack import Pack
 from runner.errors import InputError
 from runner.model.order import Overlay
 
+_PLAIN = frozenset({"F16", "BF16", "F32", "F8_E4M3", "F8_E5M2"})
+"""Types of which each element is one weight."""
 _MARKERS = frozenset(book.value for book in MARKERS)
 
 
@@ -138,21 +140,30 @@ def _all_coded(coming: Mapping[str, Entry], found: Mapping[str, Module]) -> None
 
 
 def _same_sizes(recipe: Overlay, source: Pack, found: Mapping[str, Module], gone: set[str]) -> None:
-    """Each module against the one it replaces where that is coded, else against a coded expert of the same kind."""
+    """Each module against the one it replaces, coded or plain, else against a coded expert of the same kind."""
     kinds = {
-        name.rpartition(".")[2]: module
+        name.rpartition(".")[2]: (module.in_features, module.out_features)
         for name, module in source.modules.items()
         if f".{recipe.experts.rpartition('.')[2]}." in name and name not in gone
     }
     for name, module in found.items():
-        other = source.modules.get(name) or kinds.get(name.rpartition(".")[2])
-        if other is None:
-            continue
-        sizes = [(one.in_features, one.out_features) for one in (other, module)]
-        if sizes[0] != sizes[1]:
+        coded = source.modules.get(name)
+        other = _plain_size(source.tensors.get(f"{name}.weight")) or kinds.get(name.rpartition(".")[2])
+        wanted = (coded.in_features, coded.out_features) if coded else other
+        if wanted is not None and wanted != (module.in_features, module.out_features):
             raise InputError(
-                "the donor's expert has another size", where=name, expected=f"{sizes[0]}", found=f"{sizes[1]}"
+                "the donor's expert has another size",
+                where=name,
+                expected=f"{wanted}",
+                found=f"{(module.in_features, module.out_features)}",
             )
+
+
+def _plain_size(weight: Entry | None) -> tuple[int, int] | None:
+    """Inputs and outputs of a plain weight ``[out, in]``; of whole bytes that may hold two numbers each, nothing."""
+    if weight is None or len(weight.shape) != 2 or weight.dtype not in _PLAIN:
+        return None
+    return weight.shape[1], weight.shape[0]
 
 
 def _one_width(recipe: Overlay, found: Mapping[str, Module]) -> None:

@@ -86,6 +86,10 @@ def _pack(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:
     if manifest.adapter == "process" and not made and not (pack / "config.json").is_file():
         yield Fault(("target", "pack"), f"no pack stands at {pack}: there is no config.json")
     elif manifest.adapter == "process" and isinstance(order, RecipeOrder) and order.recipe and not files_of(order):
+        quantiser = getattr(order.recipe, "quantiser", "native")
+        if quantiser != "native" and not manifest.gpu:
+            message = f"seat {manifest.name} has no GPU, and quantiser {quantiser} needs one: native runs without"
+            yield Fault(("recipe", "quantiser"), message)
         try:
             estimate(order, manifest)
         except CarveError as error:

@@ -10,7 +10,7 @@ from math import log
 from runner.checks.fault import Fault
 from runner.gates.figure_names import FIGURES, is_figure
 from runner.gates.registry import all_gates
-from runner.model.order import KernelOrder, WorkOrder
+from runner.model.order import KernelOrder, RecipeOrder, WorkOrder
 from runner.model.order.judgement import GateRequest, KillLine
 from runner.model.order.measure import Measure, Threshold
 from runner.model.seat import SeatManifest
@@ -114,7 +114,7 @@ def _amounts(path: Path, order: WorkOrder, request: GateRequest) -> Iterator[Fau
         if isinstance(value, int) and not 0 <= value <= most:
             yield Fault((*path, "windows", name), f"{request.name}: {name} lies between 0 and {most}, not at {value}")
     documents = request.windows.get("documents")
-    if isinstance(order, KernelOrder) and isinstance(documents, int) and documents < DOCUMENTS:
+    if isinstance(order, KernelOrder | RecipeOrder) and isinstance(documents, int) and documents < DOCUMENTS:
         message = f"{request.name}: {documents} documents cannot decide, {DOCUMENTS} are needed"
         yield Fault((*path, "windows", "documents"), message)
 

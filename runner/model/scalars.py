@@ -8,6 +8,7 @@ type (a record read back from JSON) passes.
 from __future__ import annotations
 
 import re
+from math import isfinite
 from pathlib import PurePosixPath
 from typing import Annotated
 
@@ -92,7 +93,10 @@ def _setting(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_setting(inner) for inner in value]
     if isinstance(value, Plain) and not _WHOLE.match(value) and _DECIMAL.match(value):
-        return float(value)
+        number = float(value)
+        if not isfinite(number):
+            raise ValueError(f"{str(value)!r} is no number that binary64 holds")
+        return number
     return _free(value)
 
 

@@ -174,7 +174,7 @@ def spoil(tensors: dict[str, Any], factor: float) -> None:
 FAULTY: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "nothing was dropped": (
         lambda t: t.update({"model.layers.0.self_attn.q_proj.weight": np.zeros((256, 128), np.float16)}),
-        "q_proj.weight should have gone",
+        "coded and plain at once",
     ),
     "a kept tensor changed": (
         lambda t: t.update({"model.layers.0.input_layernorm.weight": np.full(128, 2, np.float16)}),
@@ -411,3 +411,19 @@ def test_every_module_that_a_bake_imports_is_among_its_code() -> None:
 
 OURS = {"recipe": "", "carve_kernels": "kernels"}
 """Where the packages of whose code a bake's bytes follow lie; what the runner adds changes no byte."""
+
+
+def test_scales_of_a_plain_weight_go_with_it(standing: Path, tmp_path: Path) -> None:
+    """Left behind they belong to nothing, and an engine would scale the codes with them."""
+    base = Path(shutil.copytree(standing, tmp_path / "base"))
+    name = "model.layers.0.self_attn.k_proj"
+    file = next(header.file for header in read_pack(base).headers if f"{name}.weight" in str(header.entries))
+    scales = {f"{one}.weight_scale_inv": np.ones((1, 1), np.float32) for one in (name, name.replace("k_", "o_"))}
+    pack_write.write_shard(file, load_file(file) | scales)
+    pack_write.write_index(base, [read_header(one) for one in sorted(base.glob("*.safetensors"))])
+    recipe = Bake(source=str(standing), modules=(name,), rates=(Rate(modules="*", bits=2),))
+    job = job_of(base, tmp_path, recipe)
+    product = bake.make(job)
+    left = {tensor for tensor in read_pack(job.product).tensors if tensor.endswith("weight_scale_inv")}
+    assert left == {f"{name.replace('k_', 'o_')}.weight_scale_inv"}, "another module's scale stays with its weight"
+    assert bake.verify(job, product).faults == ()

@@ -66,6 +66,23 @@ def test_fused_parts_and_slices_have_one_k(pattern: str, group: str) -> None:
     assert group in caught.value.where
 
 
+@pytest.mark.parametrize(
+    "typed",
+    [{"skip": ("layers.*.attn.wkw",)}, {"rates": (*DEEPSEEK.rates, Rate(modules="layers.*.atn.wq_b", bits=8))},
+     {"modules": ("layers.*.attn.wkw",)}],
+    ids=["skip", "rates", "modules"],
+)  # fmt: skip
+def test_a_pattern_that_fits_nothing_is_refused(typed: dict[str, tuple[object, ...]]) -> None:
+    with pytest.raises(InputError, match="names no module of the source") as caught:
+        resolve(DEEPSEEK.model_copy(update=typed), entries(deepseek()))
+    assert "wkw" in caught.value.where or "atn" in caught.value.where
+
+
+def test_patterns_may_fit_what_the_bake_does_not_name() -> None:
+    careful = {"skip": ("*.ffn.gate*", "head*", "mtp.*"), "rates": (*DEEPSEEK.rates, Rate(modules="mtp.*", bits=8))}
+    assert len(resolve(DEEPSEEK.model_copy(update=careful), entries(deepseek()))) == 790
+
+
 def test_a_source_in_float8_is_not_read_as_plain() -> None:
     with pytest.raises(InputError, match="cannot be coded") as caught:
         resolve(DEEPSEEK, entries(deepseek(), "F8_E4M3"))

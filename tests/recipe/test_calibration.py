@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from recipe import calibration
@@ -50,3 +53,26 @@ def test_the_committed_calibration_text_is_clean() -> None:
     documents = calibration.read_texts(source_root() / "recipe/mini/calibration.jsonl")
     assert len(documents) == 36
     calibration.refuse_overlap(documents, [d for file in calibration._held_out() for d in calibration.read_texts(file)])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"not json", b"[]", b'{"id": 1, "text": "a"}', b'{"id": ["a"], "text": "a"}', b'{"id": "a", "text": 2}',
+     b"\xff\xfe", b'{"id": "a"}', b'{"id": "a", "text": "\\ud800"}', b'{"id": "a", "text": "a", "text": "b"}'],
+)  # fmt: skip
+def test_a_line_that_is_no_document_is_named(line: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "texts.jsonl"
+    file.write_bytes(b'{"id": "first", "text": "one"}\n' + line + b"\n")
+    with pytest.raises(InputError, match="not a document") as caught:
+        calibration.read_texts(file)
+    assert caught.value.where == f"{file}:2"
+
+
+def test_lines_end_at_line_feeds_and_blank_ones_are_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "texts.jsonl"
+    text = "one\u2028two\u0085three\x0bfour"
+    document = json.dumps({"id": "a", "text": text}, ensure_ascii=False)
+    file.write_text(f"{document}\r\n\n{document}\n \n\n", encoding="utf-8", newline="")
+    assert [one["text"] for one in calibration.read_texts(file)] == [text, text]
+    with pytest.raises(InputError, match="no such text"):
+        calibration.read_texts(tmp_path / "none.jsonl")

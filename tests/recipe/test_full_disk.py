@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recipe import overlay
+from recipe import overlay, pack_write
 from runner.errors import StateError
 from runner.paths import source_root
 from tests.recipe.overlays import contents, donor_pack, job_of, recipe_of, source_pack
@@ -52,6 +52,33 @@ def test_a_disk_without_room_is_refused_before_the_work(
     with pytest.raises(StateError, match="too full"):
         overlay.make(job_of(tmp_path, packs[0], recipe_of(packs[1])))
     assert not list(tmp_path.glob(".product.partial/**/*.safetensors"))
+
+
+def test_the_room_that_is_asked_for_is_what_is_written(
+    packs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the replaced tensors too, and after an interruption not what lies there already."""
+    wanted = recipe_of(packs[1])
+    reference = job_of(tmp_path / "reference", packs[0], wanted)
+    overlay.make(reference)
+    size = sum(file.stat().st_size for file in reference.product.glob("*.safetensors"))
+    usage = shutil.disk_usage(tmp_path)
+    free = [size]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free[0]))
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    job = job_of(tmp_path / "job", packs[0], wanted)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(pack_write, "copy_small_files", stop)
+        overlay.make(job)
+    free[0] = 1000
+    overlay.make(job)
+    assert contents(job.product) == contents(reference.product)
+    free[0] = size // 2
+    with pytest.raises(StateError, match="too full"):
+        overlay.make(job_of(tmp_path / "other", packs[0], wanted))
 
 
 @pytest.mark.parametrize("place", [Path("/proc/overlay/product"), Path("/sys/kernel/product")], ids=str)

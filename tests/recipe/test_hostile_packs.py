@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from recipe import bake
-from recipe.configured import QUANTISATION
+from recipe.closure import QUANTISATION
 from recipe.headers import Fault, PackError, read_header
 from recipe.mini.random_pack import generate
 from recipe.pack import INDEX, inspect, read_pack

@@ -164,7 +164,9 @@ def renamed_donor(folder: Path) -> Path:
     for file in donor.glob("*.safetensors"):
         save_file({other(name): array for name, array in load_file(file).items()}, file)
     edit(donor / INDEX, lambda i: i.update(weight_map={other(name): file for name, file in i["weight_map"].items()}))
-    edit(donor / "config.json", lambda c: c.pop("quantization_config"))
+    block = json.loads((donor / "config.json").read_text())["quantization_config"]
+    block["tensor_storage"] = {other(name): told for name, told in block["tensor_storage"].items()}
+    edit(donor / "config.json", lambda c: c.update(quantization_config=block))
     return donor
 
 
@@ -229,6 +231,14 @@ def test_a_donor_may_use_other_names(packs: tuple[Path, Path], finished: tuple[J
         ({"configuration": {"remove": ["not.there"]}}, "leads nowhere"),
         ({"configuration": {"remove": ["not_there"]}}, "removes what is not there"),
         ({"configuration": {"set": {"hidden_act.deep": 1}}}, "leads nowhere"),
+        ({"configuration": {"set": {"quantization_config.bits": 8}}}, "derived from the headers"),
+        ({"configuration": {"set": {"quantization_config.tensor_storage": {}}}}, "derived from the headers"),
+        ({"configuration": {"set": {"quantization_config": {"quant_method": "fp8"}}}}, "derived from the headers"),
+        ({"configuration": {"set": {"compression_config": {"quant_method": "fp8"}}}}, "derived from the headers"),
+        ({"configuration": {"set": {"text_config": {"quantization_config": {}}}}}, "derived from the headers"),
+        ({"configuration": {"remove": ["quantization_config"]}}, "derived from the headers"),
+        ({"configuration": {"set": {"num_hidden_layers": 2}}}, "disagree on num_hidden_layers"),
+        ({"configuration": {"remove": ["hidden_size"], "set": {"hidden_size": 64}}}, "disagree on hidden_size"),
     ],
     ids=str,
 )
@@ -237,8 +247,10 @@ def test_an_order_that_does_not_fit_is_refused_before_a_byte(
 ) -> None:
     job = job_of(tmp_path, packs[0], recipe_of(packs[1], **changes))
     with pytest.raises(InputError, match=words):
+        overlay.estimate(job)
+    with pytest.raises(InputError, match=words):
         overlay.make(job)
-    assert not job.product.exists()
+    assert contents(tmp_path) == {}
 
 
 @pytest.mark.parametrize(

@@ -356,3 +356,26 @@ def test_no_folder_no_pack(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     assert {error.fault for error in inspect(empty)[1]} == {Fault.MISSING}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "elements", "nbytes"),
+    [("F4", 4, 2), ("F6_E2M3", 4, 3), ("F6_E3M2", 8, 6), ("C64", 1, 8), ("F8_E4M3FNUZ", 3, 3), ("F8_E8M0", 2, 2)],
+)
+def test_every_type_of_the_format_is_read(dtype: str, elements: int, nbytes: int, tmp_path: Path) -> None:
+    file = tmp_path / "one.safetensors"
+    _write(file, {"a": {"dtype": dtype, "shape": [elements], "data_offsets": [0, nbytes]}}, bytes(nbytes))
+    assert read_header(file).entries[0].nbytes == nbytes
+    _write(file, {"a": {"dtype": dtype, "shape": [elements + 1], "data_offsets": [0, nbytes]}}, bytes(nbytes))
+    with pytest.raises(PackError, match="malformed tensor"):
+        read_header(file)
+
+
+@pytest.mark.parametrize("notes", [[], False, "", 0, {"a": 1}])
+def test_notes_that_are_no_object_of_text_are_malformed(notes: object, tmp_path: Path) -> None:
+    file = tmp_path / "one.safetensors"
+    _write(file, {"__metadata__": notes}, b"")
+    with pytest.raises(PackError, match="malformed metadata"):
+        read_header(file)
+    _write(file, {"__metadata__": None}, b"")
+    assert read_header(file).metadata == {}

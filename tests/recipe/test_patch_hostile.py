@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import configparser
+import subprocess
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from recipe import patch_apply, patch_set
-from recipe.patch_set import Edit, FilePatch, Patch, PatchSet
+from recipe.patch_set import Edit, FilePatch, Patch, PatchSet, markers_in
 from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
 
@@ -67,6 +72,30 @@ def test_one_file_has_one_name(file: str) -> None:
     """Two names of one file would be patched one over the other."""
     with pytest.raises(ValueError, match="no file inside a package"):
         patch_of(b"COUNT = 1\n", ADD, file=file)
+
+
+READERS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "part.yaml": ("count: 1\n", yaml.safe_load),
+    "part.toml": ("count = 1\n", tomllib.loads),
+    "part.sh": ("count=1\n", lambda text: subprocess.run(["bash", "-euc", text], check=True).returncode),
+    "part.cfg": ("[one]\ncount = 1\n", lambda text: configparser.ConfigParser().read_string(text)),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_marker_is_a_comment_in_its_files_language(name: str, tmp_path: Path) -> None:
+    text, read = READERS[name]
+    edit = Edit(anchor="ount", place="replace", text="ounts")
+    patch = patch_of(text.encode(), edit, file=f"engine/{name}")
+    made = PatchSet((patch,)).compose(f"engine/{name}", text.encode())
+    assert read(made.decode()) == read(text.replace("ount", "ounts"))
+    assert markers_in(made) == PatchSet((patch,)).markers(f"engine/{name}")
+
+
+@pytest.mark.parametrize("name", ["config.json", "notes.txt", "script", "table.csv"])
+def test_a_file_without_comments_cannot_be_patched(name: str) -> None:
+    with pytest.raises(ValueError, match="no room for a marker"):
+        patch_of(b"{}", ADD, file=f"engine/{name}")
 
 
 def test_a_folder_that_is_a_link_out_is_another_installations(tmp_path: Path) -> None:

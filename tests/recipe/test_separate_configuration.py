@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from recipe import bake, overlay
-from recipe.configured import CONFIG, QUANTISATION
+from recipe.closure import QUANTISATION
+from recipe.configured import CONFIG
 from recipe.headers import Fault
 from recipe.mini import dequantise
 from recipe.pack import Pack, inspect, read_pack

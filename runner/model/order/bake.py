@@ -15,8 +15,8 @@ class Calibration(Record):
 
     texts: Line
     """JSON lines of ``{"id", "language", "text"}``, relative to the checkout."""
-    documents: Whole
-    tokens: Whole = 600
+    documents: Annotated[Whole, Field(ge=1)]
+    tokens: Annotated[Whole, Field(ge=1)] = 600
     """At most, of each document."""
 
 

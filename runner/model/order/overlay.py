@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from runner.model.base import Digest, Record, Slug
 from runner.model.scalars import Line, Pin, Setting, Whole
@@ -16,8 +16,8 @@ class Generated(Record):
     tool: Slug
     """``requantised-experts``: experts coded again at other bits. ``rescaled-experts``: their scales moved a little.
     ``float8-experts``: experts in blocks of float8."""
-    layers: tuple[Whole, ...]
-    bits: Whole | None = None
+    layers: Annotated[tuple[Whole, ...], Field(min_length=1)]
+    bits: Annotated[Whole, Field(ge=1, le=8)] | None = None
     seed: Whole = 0
 
 
@@ -26,7 +26,7 @@ class PackSource(Record):
 
     pack: Line | None = None
     """Folder, absolute or relative to the checkout."""
-    repository: Line | None = None
+    repository: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")] | None = None
     """``owner/name`` on a Hugging Face hub; read by ranges, never a whole shard."""
     revision: Pin | None = None
     """Commit of the repository, all forty digits."""

@@ -43,6 +43,7 @@ class Edit(NamedTuple):
     words: str
 
 
+FEW = "gates.4.windows.documents"
 SOURCES = "candidate.sources.0"
 DONOR = "generated: {tool: requantised-experts, layers: [1], bits: 2, seed: 1}"
 HALF_K = "sources: [kernels/cpu/faulty/half_k.cpp]"
@@ -59,6 +60,14 @@ EDITS = [
     Edit("fake-lna2", "variant: lna2", "variant: lna2\n  incumbent: no", "candidate.incumbent", "known: incumbent"),
     Edit("h200-lna2", "variant: lna2", "variant: lna3", "candidate.variant", "there is no GPU variant lna3"),
     Edit("mini-patch", "vllm-exl3-prewarm]", "no-such-patch]", "recipe", "no-such-patch"),
+    Edit(
+        "mini-overlay-layer", "unchanged: copy", "unchanged: link\n  store: packs", "recipe", "outside the pack store"
+    ),
+    Edit("mini-overlay-layer", "documents: 24, tokens: 256", "documents: 5, tokens: 256", FEW, "cannot decide"),
+    Edit("mini-bake", "recipe/mini/calibration.jsonl", "recipe/mini/nope.jsonl", "recipe", "no such text"),
+    Edit("mini-bake", "    documents: 36", "    documents: 37", "recipe", "too few calibration documents"),
+    Edit("mini-bake", "  calibration:", "  quantiser: exllamav3\n  calibration:", "recipe.quantiser", "has no GPU"),
+    Edit("mini-patch", "recipe:\n", f"recipe:\n  after: {{vllm/typo.py: '{64 * '0'}'}}\n", "recipe", "no patch edits"),
     Edit("mini-overlay-layer", DONOR, "pack: recipe/mini/other", "recipe", "recipe/mini/other"),
 ]
 
