@@ -148,8 +148,8 @@ def _started(task: Task, journal: Journal) -> None:
 
 
 def waiting(task: Task, store: Store) -> Path:
-    """A person's clone, made where there is none yet."""
-    if not task.walls.clone.exists():
+    """A person's clone, made where there is none yet, or one that a stop left half made."""
+    if not interruption(task.folder, task.walls.clone):
         prepare(task, store)
         _started(task, Journal(task.folder / JOURNAL))
     return task.walls.clone
@@ -157,7 +157,7 @@ def waiting(task: Task, store: Store) -> Path:
 
 def handed_in(task: Task, store: Store) -> Attempt:
     """What a person made of the clone. Raises StateError where none was given."""
-    if not task.walls.clone.exists():
+    if not interruption(task.folder, task.walls.clone):
         raise StateError("nothing was given that could be handed in", where=str(task.walls.clone))
     transcript = task.folder / TRANSCRIPT
     transcript.touch()

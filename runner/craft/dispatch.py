@@ -107,8 +107,8 @@ def dispatch(given: Dispatch) -> Attempt | Path:
                 given.progress.note(f"attempt {attempt.number}: {note}")
             for fault in attempt.findings:
                 given.progress.note(f"attempt {attempt.number}: {fault.kind}: {fault.detail}")
-            if attempt.commit is not None:
-                _freeze(given, store, attempt)
+            if attempt.waits:
+                candidate_of(given, attempt)
             if attempt.commit is not None or attempt.number >= entry.limits.attempts or entry.kind == "person":
                 return attempt
 
@@ -172,6 +172,7 @@ def _may_go_on(given: Dispatch, attempts: Sequence[Attempt]) -> None:
     if last and last.judged and last.judged.verdict is Status.PASS:
         raise StateError("the order is finished", where=order.id, found=f"a verified report, run {last.judged.run}")
     if last and last.waits:
+        candidate_of(given, last)
         raise StateError(
             "a candidate waits to be judged",
             where=order.id,
@@ -271,8 +272,13 @@ def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
     )
 
 
-def _freeze(given: Dispatch, store: Store, attempt: Attempt) -> None:
+def candidate_of(given: Dispatch, attempt: Attempt) -> Path:
+    """``candidate.json`` of an attempt that waits; made where a stop came between the attempt's end and this file."""
+    path, known = given.bench.folder / CANDIDATE, given.bench.candidate()
+    if known is not None and known.commit == attempt.commit:
+        return path
     assert attempt.commit is not None and attempt.tree is not None
+    store = Store(given.bench.folder / "store.git")
     candidate = CandidateFile(
         store=str(store.path),
         base=attempt.base,
@@ -281,7 +287,8 @@ def _freeze(given: Dispatch, store: Store, attempt: Attempt) -> None:
         files=digests(store.files(attempt.base, attempt.commit, given.allowed)),
         history=given.bench.history(),
     )
-    write_whole(given.bench.folder / CANDIDATE, canonical_json(candidate.model_dump(mode="json")))
+    write_whole(path, canonical_json(candidate.model_dump(mode="json")))
+    return path
 
 
-__all__ = ["Dispatch", "dispatch", "settled"]
+__all__ = ["Dispatch", "candidate_of", "dispatch", "settled"]
