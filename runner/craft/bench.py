@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.clock import now
-from runner.craft.globs import permitted
+from runner.craft.globs import meet, permitted
 from runner.digest import canonical_json
 from runner.errors import StateError
 from runner.files import write_whole
@@ -159,7 +159,6 @@ def take_lease(bench: Bench, name: str, allowed: Sequence[str], files: Sequence[
     An earlier text of the order lets go. Raises StateError where another order holds one of the same files.
     """
     write_whole(bench.folder / "bench.json", canonical_json({"order": bench.order, "digest": bench.digest}))
-    wanted = _reach(allowed, files)
     for other in benches():
         lease = other.lease()
         if lease is None or other.folder == bench.folder:
@@ -167,10 +166,10 @@ def take_lease(bench: Bench, name: str, allowed: Sequence[str], files: Sequence[
         if other.order == bench.order and not other.at_work():
             other.release()  # an earlier text of this order, which nobody can go on with
             continue
-        if both := wanted & _reach(lease.files, files):
+        if both := _both(allowed, lease.files, files):
             raise StateError(
                 "another order holds these files",
-                where=", ".join(sorted(both)),
+                where=", ".join(both),
                 expected="files that no order is working on",
                 found=f"{lease.order}, given to {lease.craftsperson} at {lease.since}",
                 next_step=f"finish it, or let them go: runner dispatch orders/{lease.order}.yaml --release",
@@ -179,9 +178,11 @@ def take_lease(bench: Bench, name: str, allowed: Sequence[str], files: Sequence[
     write_whole(bench.folder / "lease.json", canonical_json(lease.model_dump(mode="json")))
 
 
-def _reach(patterns: Sequence[str], files: Sequence[str]) -> set[str]:
-    """The files that globs take, and the globs themselves: two orders may be about to make the same new file."""
-    return {path for path in files if permitted(path, patterns)} | set(patterns)
+def _both(allowed: Sequence[str], others: Sequence[str], files: Sequence[str]) -> list[str]:
+    """What two orders may both change: the files there are, or else globs that could take the same new file."""
+    there = sorted(path for path in files if permitted(path, allowed) and permitted(path, others))
+    new = {" and ".join(sorted({one, other})) for one in allowed for other in others if meet(one, other)}
+    return there or sorted(new)
 
 
 __all__ = ["CANDIDATE", "CRAFT", "REVIEWS", "Bench", "Lease", "benches", "crafts", "take_lease"]

@@ -72,13 +72,17 @@ def test_two_orders_do_not_edit_one_file(kit: Kit) -> None:
     assert dispatch(elsewhere)
 
 
-def test_a_new_file_is_leased_by_its_name(kit: Kit) -> None:
-    one, two = (Bench(kit.workspace.parent / "state" / "craft" / name, name, "0" * 64) for name in ("one", "two"))
-    for bench in (one, two):
+@pytest.mark.parametrize("other", ["kernels/new.cu", "kernels/n*.cu", "kernels/*.cu"])
+def test_a_new_file_is_leased_by_every_glob_that_takes_it(kit: Kit, other: str) -> None:
+    one, two, apart = (
+        Bench(kit.workspace.parent / "state" / "craft" / name, name, "0" * 64) for name in ("one", "two", "apart")
+    )
+    for bench in (one, two, apart):
         bench.folder.mkdir(parents=True)
-    take_lease(one, "crafter", ["kernels/new.cu"], [])
+    take_lease(one, "crafter", ["kernels/ne*.cu"], [])
     with pytest.raises(StateError, match="holds these files"):
-        take_lease(two, "crafter", ["kernels/new.cu"], [])
+        take_lease(two, "crafter", [other], [])
+    take_lease(apart, "crafter", ["kernels/old*.cu", "kernels/*.cuh"], [])
 
 
 def test_only_one_process_works_on_an_order(kit: Kit) -> None:
