@@ -16,10 +16,11 @@ from runner.brief.render import brief_of
 from runner.check import check_file
 from runner.craft import sandbox
 from runner.craft.attempt import Task, handed_in, waiting, worked
-from runner.craft.bench import CANDIDATE, Bench, benches, take_lease
+from runner.craft.bench import CANDIDATE, Bench, benches
 from runner.craft.candidate import allowed_files
 from runner.craft.command_line import require_command
 from runner.craft.crew import craftsperson
+from runner.craft.leases import alone, take_lease
 from runner.craft.retry import told
 from runner.craft.store import Store, digests, git
 from runner.digest import canonical_json, sha256_file
@@ -77,6 +78,19 @@ class Dispatch:
         """Where it is worked on."""
         return Bench.of(self.file)
 
+    @cached_property
+    def before(self) -> tuple[Attempt, ...]:
+        """Attempts at other texts of this very version: a word more in its file makes no new order of it."""
+        mine = (self.file.order.id, self.file.order.version)
+        others = [bench for bench in benches() if bench.folder != self.bench.folder]
+        same = [bench for bench in others if (bench.order, bench.known().version) == mine]
+        return tuple(attempt for bench in same for attempt in settled(bench, self.workspace))
+
+    @property
+    def bound(self) -> int:
+        """How many attempts there may be at this text."""
+        return max(self.entry.limits.attempts - len(self.before), 0)
+
     @property
     def opens_network(self) -> bool:
         """The order closes the network and the craftsperson needs it."""
@@ -94,7 +108,11 @@ def dispatch(given: Dispatch) -> Attempt | Path:
     bench, entry = given.bench, given.entry
     with bench.hold():
         store, head = Store.of(bench.folder / "store.git", given.checkout)
-        take_lease(bench, given.name, given.allowed, git("ls-files", folder=given.checkout).decode().splitlines())
+        files = git("ls-files", folder=given.checkout).decode().splitlines()
+        with alone():
+            _may_hold_more(given)
+            bench.introduce(given.order, given.file.order.version)
+            take_lease(bench, given.name, given.allowed, files)
         while True:
             attempts = settled(bench, given.workspace)
             _may_go_on(given, attempts)
@@ -109,7 +127,7 @@ def dispatch(given: Dispatch) -> Attempt | Path:
                 given.progress.note(f"attempt {attempt.number}: {fault.kind}: {fault.detail}")
             if attempt.waits:
                 candidate_of(given, attempt)
-            if attempt.commit is not None or attempt.number >= entry.limits.attempts or entry.kind == "person":
+            if attempt.commit is not None or attempt.number >= given.bound or entry.kind == "person":
                 return attempt
 
 
@@ -126,15 +144,6 @@ def _may_start(given: Dispatch) -> None:
             next_step=command("check", given.order),
         )
     require_finished(order, given.workspace)
-    leases = [lease for bench in benches() if (lease := bench.lease()) and lease.craftsperson == given.name]
-    others = sorted({lease.order for lease in leases} - {order.id})
-    if named and len(others) >= named[given.name]:
-        raise StateError(
-            "too many orders at once",
-            where=given.name,
-            expected=f"at most {named[given.name]}",
-            found=", ".join(others),
-        )
     for shown in (Path(path).expanduser().resolve() for path in entry.readable):
         for hidden in (given.checkout, given.workspace, state_home(), config_home()):
             if shown.is_relative_to(hidden.resolve()) or hidden.resolve().is_relative_to(shown):
@@ -164,8 +173,23 @@ def _may_start(given: Dispatch) -> None:
         )
 
 
+def _may_hold_more(given: Dispatch) -> None:
+    """Raises StateError where the craftsperson has as many other orders as this one's maker allows."""
+    order = given.file.order
+    named = {one.name: one.max for one in order.people.craftspeople}
+    leases = [lease for bench in benches() if (lease := bench.lease()) and lease.craftsperson == given.name]
+    others = sorted({lease.order for lease in leases} - {order.id})
+    if named and len(others) >= named[given.name]:
+        raise StateError(
+            "too many orders at once",
+            where=given.name,
+            expected=f"at most {named[given.name]}",
+            found=", ".join(others),
+        )
+
+
 def _may_go_on(given: Dispatch, attempts: Sequence[Attempt]) -> None:
-    order, bound = given.file.order, given.entry.limits.attempts
+    order, bound = given.file.order, given.bound
     last = attempts[-1] if attempts else None
     if sha256_file(given.order) != given.file.digest:
         raise StateError("the order was changed while it was worked on", where=str(given.order), found="other bytes")
@@ -179,19 +203,21 @@ def _may_go_on(given: Dispatch, attempts: Sequence[Attempt]) -> None:
             found=f"attempt {last.number}, commit {last.commit}",
             next_step=command("dispatch", given.order, "--to", given.name, "--execute"),
         )
-    if last and last.judged and last.judged.killed:
+    killed = next((one.judged for one in (*given.before, *attempts[-1:]) if one.judged and one.judged.killed), None)
+    if killed:
         raise StateError(
             "a kill line struck: the work on this order is stopped",
             where=order.id,
-            found=f"{', '.join(last.judged.killed)} in run {last.judged.run}",
+            found=f"{', '.join(killed.killed)} in run {killed.run}",
             next_step="a new version of the order, or another one",
         )
     if len(attempts) >= bound:
+        before = f", and {len(given.before)} at other texts of version {order.version}" if given.before else ""
         raise StateError(
             "the attempts are used up",
             where=order.id,
-            expected=f"at most {bound}",
-            found=str(len(attempts)),
+            expected=f"at most {given.entry.limits.attempts}",
+            found=f"{len(attempts)}{before}",
             next_step="a new version of the order, or a higher limits.attempts",
         )
 
@@ -252,13 +278,15 @@ def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
     deviations = [f"network open: {given.deviation}"] if given.opens_network else []
     if entry.kind == "agent" and not sandboxed:
         deviations.append("no sandbox: bubblewrap is missing, so the network is open and nothing is hidden")
+    if given.before:
+        deviations.append(f"attempts before, at other texts of version {order.version}: {len(given.before)}")
     return Task(
         bench=given.bench,
         folder=given.bench.attempt_folder(len(attempts) + 1),
         number=len(attempts) + 1,
         name=given.name,
         entry=entry,
-        brief=brief_of(given.order) + told(attempts, entry.limits.attempts),
+        brief=brief_of(given.order) + told(attempts, given.bound),
         order=given.order.resolve(),
         checkout=given.checkout,
         workspace=given.workspace,

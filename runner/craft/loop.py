@@ -51,7 +51,7 @@ def carry_out(given: Dispatch, seat: str = "") -> Carried:
     """
     order = runnable(given.file)
     require_ready(order, load_manifest(seat or target_of(order).seat))  # before anybody works on what nobody can judge
-    bench, bound, run, code = given.bench, given.entry.limits.attempts, "", Status.FAIL.exit_code
+    bench, bound, run, code = given.bench, given.bound, "", Status.FAIL.exit_code
     while True:
         attempts = settled(bench, given.workspace)
         if not (attempts and attempts[-1].waits):
