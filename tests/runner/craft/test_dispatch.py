@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from runner.cli import run
-from runner.craft import leases
-from runner.craft.bench import Bench, crafts
+from runner.clock import now
+from runner.craft.bench import Bench, benches, crafts
 from runner.craft.candidate import take
 from runner.craft.crew import load_crew
 from runner.craft.dispatch import Dispatch, dispatch, settled
-from runner.craft.leases import take_lease
+from runner.craft.leases import alone, take_lease
 from runner.errors import InputError, StateError, TrustError
 from runner.model.attempt import Attempt
 from runner.model.order import load_order
@@ -127,25 +127,25 @@ def test_an_earlier_version_that_stands_nowhere_lets_go(kit: Kit) -> None:
 
 def test_a_lease_is_taken_while_nobody_else_takes_one(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     kit.crew("honest")
-    alone: list[bool] = []
+    locked: list[bool] = []
 
     def looked(real: Callable[[], Any]) -> Callable[[], Any]:
         def look() -> Any:
             with (crafts() / "lock").open("a") as lock:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    alone.append(False)
+                    locked.append(False)
                 except BlockingIOError:
-                    alone.append(True)
+                    locked.append(True)
             return real()
 
         return look
 
-    monkeypatch.setattr(leases, "benches", looked(leases.benches))
-    monkeypatch.setattr(leases, "now", looked(leases.now))
+    monkeypatch.setattr("runner.craft.leases.benches", looked(benches))
+    monkeypatch.setattr("runner.craft.leases.now", looked(now))
     assert given_to(kit).waits
-    assert alone == [True, True]
-    with leases.alone():
+    assert locked == [True, True]
+    with alone():
         pass  # it is over
 
 

@@ -72,6 +72,22 @@ def test_an_interrupted_session_goes_on_without_loss(kit: Kit, number: signal.Si
     assert settled(bench_of(kit), kit.workspace) == (attempt,)
 
 
+def test_what_git_left_locked_costs_nobody_an_attempt(kit: Kit) -> None:
+    """In the clone, in the runner's own index of it, and in the store."""
+    kit.crew("stays_in_git", limits=ONCE)
+    interrupted(kit, signal.SIGKILL)
+    bench = bench_of(kit)
+    store = bench.folder / "store.git"
+    for path in (
+        bench.attempt_folder(1) / "index.lock",
+        store / "config.lock",
+        store / "refs" / "heads" / "start.lock",
+    ):
+        path.touch()
+    attempt = attempt_of(kit)
+    assert (attempt.number, attempt.findings, attempt.waits) == (1, (), True)
+
+
 def test_what_was_seen_before_an_interrupt_counts(kit: Kit) -> None:
     kit.crew("stays_and_peeks", crafts(), limits=ONCE)
     interrupted(kit, signal.SIGTERM)
