@@ -10,21 +10,33 @@ from runner.counts import refusal
 from runner.gates.registry import waivable
 from runner.judge import withdrawals
 from runner.ledger import Ledger
+from runner.lineage import dated_back
 from runner.model.adoption import Adoption, Observation, ReportName, Revocation, Waiver
 from runner.model.report import GatePart, ReportPredicate
 from runner.model.verdict import Status
 
 
+def fault_of(made: Adoption | Waiver | Revocation, ledger: Ledger) -> str:
+    """Why a decision of any kind does not count whatever it says; empty where it may.
+
+    A key that has expired could speak again by writing an earlier time.
+    """
+    newer = dated_back(made, ledger.lineage, ledger.entries)
+    return f"bears an earlier time than what it saw: {newer}" if newer else ""
+
+
 def revoked(ledger: Ledger) -> set[str]:
     """Digests of decisions that were taken back."""
-    return {revocation.revokes for _, revocation in ledger.of(Revocation)}
+    return {each.revokes for _, each in ledger.of(Revocation) if not fault_of(each, ledger)}
 
 
 def waivers_for(ledger: Ledger, report: str) -> list[tuple[Signed, Waiver]]:
-    """Waivers of one report that were not taken back, oldest first."""
+    """Waivers of one report that count and were not taken back, oldest first."""
     gone = revoked(ledger)
     return [
-        (entry, each) for entry, each in ledger.of(Waiver) if each.report.digest == report and entry.digest not in gone
+        (entry, each)
+        for entry, each in ledger.of(Waiver)
+        if each.report.digest == report and entry.digest not in gone and not fault_of(each, ledger)
     ]
 
 
@@ -80,7 +92,37 @@ def _rejections(entry: Signed, at: datetime, ledger: Ledger) -> list[str]:
         and each.report.digest == entry.digest
         and signed.digest not in gone
         and signed.at <= at
+        and not fault_of(each, ledger)
     ]
+
+
+def _waived(entry: Signed, adoption: Adoption, at: datetime, ledger: Ledger) -> tuple[set[str], list[str]]:
+    """(gates that the adoption's waivers let stand open, what is wrong with those of gates that no other lets).
+
+    A gate without a usable waiver is among the first where its waivers' faults are among the second.
+    """
+    report, own = entry.of(ReportPredicate), {signer.key.id for signer in entry.signers}
+    standing = {signed.digest: (signed, each) for signed, each in waivers_for(ledger, entry.digest)}
+    gate_of = {signed.digest: each.gate for signed, each in ledger.of(Waiver)}
+    usable, faults = set[str](), list[tuple[str, str]]()
+    for digest in adoption.waivers:
+        if digest not in standing:
+            faults.append((gate_of.get(digest, ""), f"it rests on waiver {digest[:16]}, which does not stand"))
+            continue
+        signed, waiver = standing[digest]
+        found = []
+        if {signer.key.id for signer in signed.signers} & own:
+            found.append("is by the key that signed the report")
+        if at > moment(waiver.expires_at, signed.where):
+            found.append(f"expired on {waiver.expires_at}")
+        if fault := _misnamed(waiver.report, report):
+            found.append(fault)
+        faults += [(waiver.gate, f"the waiver of {waiver.gate} {words}") for words in found]
+        if not found:
+            usable.add(waiver.gate)
+    left = [(gate, words) for gate, words in faults if gate not in usable]
+    blamed = {gate for gate, words in left if not words.startswith("it rests on")}
+    return usable | blamed, [words for _, words in left]
 
 
 def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Ledger) -> tuple[str, ...]:
@@ -99,30 +141,13 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
         found.append("the key that signed the report cannot adopt it")
     if any(signer.source != "repository" for signer in entry.signers):
         found.append("only this user trusts the report's key: it must stand in canon/allowed_signers")
-    if at < entry.at:
+    if at < ledger.lineage.made[entry.digest]:
         found.append("the adoption is older than the report")
-    seen = [ledger.entries[parent] for parent in adoption.parents if parent in ledger.entries]
-    if later := [other for other in seen if other.at > at]:
-        # A key that has expired could speak again by writing an earlier time.
-        newest = max(later, key=lambda other: other.at)
-        bears = f"{newest.where} of {newest.predicate.created_at}"
-        found.append(f"the adoption bears an earlier time than what it saw: {bears}")
+    if fault := fault_of(adoption, ledger):
+        found.append(f"the adoption {fault}")
     found += _rejections(entry, at, ledger)
-    waived = set()
-    for waiver_entry, waiver in waivers_for(ledger, entry.digest):
-        if waiver_entry.digest not in adoption.waivers:
-            continue
-        if {signer.key.id for signer in waiver_entry.signers} & {signer.key.id for signer in entry.signers}:
-            found.append(f"the waiver of {waiver.gate} is by the key that signed the report")
-        if at > moment(waiver.expires_at, where):
-            found.append(f"the waiver of {waiver.gate} expired on {waiver.expires_at}")
-        if fault := _misnamed(waiver.report, report):
-            found.append(f"the waiver of {waiver.gate} {fault}")
-        waived.add(waiver.gate)
-    standing = {signed.digest for signed, _ in waivers_for(ledger, entry.digest)}
-    found += [
-        f"it rests on waiver {each[:16]}, which does not stand" for each in adoption.waivers if each not in standing
-    ]
+    waived, faults = _waived(entry, adoption, at, ledger)
+    found += faults
     found += _gate_objections(report, waived)
     if claims((gate.name, gate.verdict) for gate in report.gates) and len(report.assurance) < NEEDED:
         stood = ", ".join(report.assurance) or "none"
@@ -136,11 +161,12 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
 def stale(entry: Signed, ledger: Ledger) -> tuple[str, ...]:
     """Subjects that the seat's newest observation shows changed since the report, by name."""
     report = entry.of(ReportPredicate)
-    seen = [(other.at, each.subjects) for other, each in ledger.of(Observation) if each.seat == report.seat.name]
-    if not seen or seen[-1][0] <= entry.at:
+    made = ledger.lineage.made
+    seen = [(other, each) for other, each in ledger.of(Observation) if each.seat == report.seat.name]
+    if not seen or made[seen[-1][0].digest] <= made[entry.digest]:
         return ()
-    now = seen[-1][1]
+    now = seen[-1][1].subjects
     return tuple(name for name in sorted(entry.subjects) if now.get(name, entry.subjects[name]) != entry.subjects[name])
 
 
-__all__ = ["may_waive", "objections", "revoked", "stale", "waivers_for"]
+__all__ = ["fault_of", "may_waive", "objections", "revoked", "stale", "waivers_for"]

@@ -7,76 +7,33 @@ statement, and whatever expires or goes stale is judged as of that date.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
-from runner.adoption import objections, revoked
+from runner.adoption import fault_of, revoked
 from runner.attest.trust import Trust
-from runner.canon_entry import Decided, open_items, run_link, standing_lines
-from runner.counts import refusals
+from runner.canon_entry import open_items, standing_lines
+from runner.decisions import Decided, current, decisions, in_force
 from runner.errors import TrustError
 from runner.files import write_whole
 from runner.ledger import Ledger, load
+from runner.lineage import about
 from runner.many import collector_paused
-from runner.markdown import table
-from runner.model.adoption import Adoption, Observation, Reproduction, Waiver
+from runner.markdown import run_link, table
+from runner.model.adoption import Adoption, Observation, Reproduction, Revocation, Waiver
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
 
 CANON = Path("canon/LNA-CANON.md")
 
 
-def _decisions(ledger: Ledger) -> list[Decided]:
-    """The newest standing decision for each report, oldest first. Raises TrustError for a report that is not here."""
-    gone = revoked(ledger)
-    newest: dict[str, Decided] = {}
-    counted = (ledger.entries.get(each.report.digest) for _, each in ledger.of(Adoption) if each.result == "ADOPTED")
-    refusals([entry for entry in counted if entry is not None], ledger)  # all at once, on every processor
-    for signed, adoption in ledger.of(Adoption):
-        if signed.digest in gone:
-            continue
-        entry = ledger.entries.get(adoption.report.digest)
-        if entry is None:
-            raise TrustError(
-                "a decision about a report that is not here", where=signed.where, expected=adoption.report.digest
-            )
-        by = ", ".join(signer.principal for signer in signed.signers)
-        keys = {signer.key.id for signer in signed.signers}
-        against = objections(entry, adoption, keys, ledger) if adoption.result == "ADOPTED" else ()
-        newest[entry.digest] = Decided(entry, entry.of(ReportPredicate), adoption, by, against)
-    return list(newest.values())
-
-
-def _current(decisions: list[Decided]) -> list[Decided]:
-    """Of the adoptions that count, the newest for each order on each seat, newest first."""
-    adopted = [each for each in decisions if each.adoption.result == "ADOPTED" and not each.against]
-    latest = {(each.report.order.name, each.report.seat.name): each for each in adopted}
-    return [each for each in reversed(adopted) if latest[each.report.order.name, each.report.seat.name] is each]
-
-
-def standing(ledger: Ledger) -> list[Decided]:
-    """What stands, newest first."""
-    return _current(_decisions(ledger))
-
-
-def previous(ledger: Ledger, adoption: str) -> Decided | None:
-    """What would stand for the order and seat of an adoption (by its digest) if it were taken back."""
-    given_back = ledger.entries[adoption].of(Adoption)
-    entries = {digest: entry for digest, entry in ledger.entries.items() if digest != adoption}
-    without = replace(ledger, entries=entries)
-    fitting = [each for each in standing(without) if each.report.seat.name == given_back.seat]
-    return next((each for each in fitting if each.report.order.name == given_back.report.order), None)
-
-
-def _pending(ledger: Ledger) -> list[str]:
-    """Reports about which no decision stands: what was taken back is as if it had never been."""
-    gone = revoked(ledger)
-    decided = {adoption.report.digest for entry, adoption in ledger.of(Adoption) if entry.digest not in gone}
+def _pending(ledger: Ledger, holding: list[Decided]) -> list[str]:
+    """Reports about which no decision stands: what was taken back, or never counted, is as if it had never been."""
+    decided = {each.entry.digest for each in holding}
     rows = [
         (
             report.order.name,
-            run_link(report),
+            _link(report),
             f"{report.seat.name} ({report.seat.label})",
             report.verdict,
             ", ".join(f"{gate.name} {gate.verdict}" for gate in report.gates if gate.verdict is not Status.PASS),
@@ -88,31 +45,37 @@ def _pending(ledger: Ledger) -> list[str]:
     return table(("order", "run", "seat", "verdict", "gates that do not pass", "tries of this candidate"), rows)
 
 
+def _link(report: ReportPredicate) -> str:
+    return run_link(report.order.name, report.run)
+
+
 def _observed(ledger: Ledger) -> list[str]:
     newest = {each.seat: each for _, each in ledger.of(Observation)}
     rows = [(seat, newest[seat].label, newest[seat].created_at) for seat in sorted(newest)]
     return table(("seat", "label", "observed at"), rows)
 
 
-def _lessons(ledger: Ledger, decisions: list[Decided]) -> list[str]:
+def _lessons(ledger: Ledger, holding: list[Decided]) -> list[str]:
     """Reports that did not pass, whatever became of them: what was found, and what a person said to it."""
-    said = {each.entry.digest: each.adoption.reason for each in decisions}
+    said = {each.entry.digest: each.adoption.reason for each in holding}
     rows = []
     for entry, report in ledger.of(ReportPredicate):
         found = [f"{gate.name} {gate.verdict}: {'; '.join(gate.reasons[:1])}" for gate in report.gates]
         bad = [words for words, gate in zip(found, report.gates, strict=True) if gate.verdict is not Status.PASS]
         if bad:
             seat = f"{report.seat.name} ({report.seat.label})"
-            rows.append((report.order.name, run_link(report), seat, bad[0], said.get(entry.digest, "")))
+            rows.append((report.order.name, _link(report), seat, bad[0], said.get(entry.digest, "")))
     return table(("order", "run", "seat", "first gate that did not pass", "what was decided"), rows)
 
 
-def _deed(made: Adoption | Waiver | Reproduction) -> tuple[str, str]:
+def _deed(made: Adoption | Waiver | Revocation | Reproduction) -> tuple[str, str]:
     """What somebody did, and why."""
     if isinstance(made, Adoption):
         return made.result, made.reason
     if isinstance(made, Waiver):
         return f"waived {made.gate} until {made.expires_at}", made.reason
+    if isinstance(made, Revocation):
+        return f"took {made.revokes[:16]} back", made.reason
     return "run again", f"in run {made.again.run}"
 
 
@@ -121,22 +84,42 @@ def _history(ledger: Ledger) -> Iterator[tuple[object, ...]]:
     gone = revoked(ledger)
     for entry in ledger.oldest_first:
         made, by = entry.predicate, ", ".join(signer.principal for signer in entry.signers)
-        if entry.digest in gone or not isinstance(made, Adoption | Waiver | Reproduction):
+        if entry.digest in gone or not isinstance(made, Adoption | Waiver | Reproduction) or _fault(made, ledger):
             continue
         report = ledger.entries[made.report.digest].of(ReportPredicate)
-        yield (made.created_at, *_deed(made), report.order.name, run_link(report), by)
+        yield (made.created_at, *_deed(made), report.order.name, _link(report), by)
+
+
+def _fault(made: Adoption | Waiver | Revocation | Reproduction, ledger: Ledger) -> str:
+    """Why a statement about another says nothing here: nobody vouches for what it is about, or it is dated back.
+
+    Raises TrustError where that is not here at all: somebody has taken it away.
+    """
+    for digest in about(made):
+        if digest in ledger.outsiders:
+            return f"the key of {ledger.outsiders[digest].path.as_posix()} is not trusted here"
+    if not isinstance(made, Revocation) and made.report.digest not in ledger.entries:
+        where, expected = str(ledger.workspace), made.report.digest
+        raise TrustError("a statement about a report that is not here", where=where, expected=expected)
+    return "" if isinstance(made, Reproduction) else fault_of(made, ledger)
+
+
+def _without_effect(ledger: Ledger) -> Iterator[tuple[object, ...]]:
+    """Statements of people, and reproductions, that say nothing here, oldest first."""
+    for entry in ledger.oldest_first:
+        made, by = entry.predicate, ", ".join(signer.principal for signer in entry.signers)
+        if isinstance(made, Adoption | Waiver | Revocation | Reproduction) and (fault := _fault(made, ledger)):
+            yield (made.created_at, *_deed(made), "" if isinstance(made, Revocation) else made.report.run, by, fault)
 
 
 def render(ledger: Ledger) -> str:
     """The canon's text."""
-    newest = ledger.oldest_first[-1].predicate.created_at if ledger.oldest_first else ""
-    decisions = _decisions(ledger)
-    adopted = [each for each in decisions if each.adoption.result == "ADOPTED" and not each.against]
-    current = _current(decisions)
-    stand = {each.entry.digest for each in current}
-    older = [each for each in adopted if each.entry.digest not in stand]
-    rejected = [each for each in decisions if each.adoption.result == "REJECTED"]
-    uncounted = [each for each in decisions if each.against]
+    newest, made = ledger.newest, decisions(ledger)
+    holding = in_force(made)
+    stand, told = current(made, "standing"), current(made, "descriptive")
+    shown = {each.signed.digest for each in (*stand, *told)}
+    older = [each for each in holding if each.adopted and each.signed.digest not in shown]
+    uncounted = [each for each in made if each.adopted and each.against]
     lines = [
         "# LNA canon",
         "",
@@ -147,30 +130,34 @@ def render(ledger: Ledger) -> str:
         "",
         "## Standing: adopted by a person",
         "",
-        *(line for each in current for line in standing_lines(each, ledger, newest)),
+        *(line for each in stand for line in standing_lines(each, ledger, newest)),
+        "## Descriptive: adopted for its figures, and stands nowhere",
+        "",
+        *(line for each in told for line in standing_lines(each, ledger, newest)),
         "## Open items",
         "",
         *table(
             ("item", "owner", "until", "run"),
-            [row for each in current for row in open_items(each, ledger)],
+            [row for each in (*stand, *told) for row in open_items(each, ledger)],
         ),
         "## Pending: no decision stands",
         "",
         "Verdicts as their signers wrote them; `runner reports` says which of them `runner verify` refuses.",
         "",
-        *_pending(ledger),
+        *_pending(ledger, holding),
         "## Rejected",
         "",
         *table(
             ("order", "run", "verdict", "rejected by", "reason"),
             [
                 (each.report.order.name, each.link, each.report.verdict, each.by, each.adoption.reason)
-                for each in rejected
+                for each in holding
+                if not each.adopted
             ],
         ),
         "## Lessons: reports that did not pass",
         "",
-        *_lessons(ledger, decisions),
+        *_lessons(ledger, holding),
         "## Abandoned: an intent that no report answers",
         "",
         *table(
@@ -189,6 +176,9 @@ def render(ledger: Ledger) -> str:
             ("order", "run", "by", "because"),
             [(each.report.order.name, each.link, each.by, "; ".join(each.against)) for each in uncounted],
         ),
+        "## Statements without effect",
+        "",
+        *table(("at", "what", "why", "run", "by", "because"), _without_effect(ledger)),
         "## History: decisions that stand",
         "",
         *table(("at", "what", "why", "order", "run", "by"), _history(ledger)),
@@ -235,4 +225,4 @@ def differs(workspace: Path, text: str) -> str:
     return f"{CANON}:{number}: found {is_!r}, expected {should!r}"
 
 
-__all__ = ["CANON", "differs", "generate", "previous", "render", "standing", "write"]
+__all__ = ["CANON", "differs", "generate", "render", "write"]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from runner.adoption import stale, waivers_for
-from runner.attest.statement import Signed, moment
+from runner.attest.statement import moment
+from runner.decisions import Decided
 from runner.ledger import Ledger
 from runner.markdown import cell, one_line, table
-from runner.model.adoption import Adoption
 from runner.model.base import decimal_text
 from runner.model.boot import BootRecord
 from runner.model.report import Measured, ReportPredicate
@@ -33,28 +32,6 @@ _PLACES = (
     "In braces stand places of the machine: the order's pack, this checkout (`code`), a kept cache, built libraries by "
     "variant, the native witness, and a folder with the checkout's entry points (`site`)."
 )
-
-
-@dataclass(frozen=True)
-class Decided:
-    """A report with the decision that counts for it."""
-
-    entry: Signed
-    report: ReportPredicate
-    adoption: Adoption
-    by: str
-    against: tuple[str, ...]
-    """Why an ADOPTED does not count."""
-
-    @property
-    def link(self) -> str:
-        """The run, as a link to its report from ``canon/``."""
-        return run_link(self.report)
-
-
-def run_link(report: ReportPredicate) -> str:
-    """The run's id as a link from ``canon/``; names of orders and runs hold nothing that Markdown reads."""
-    return f"[{report.run}](../reports/{report.order.name}/{report.run}/report.md)"
 
 
 def order_field(report: ReportPredicate, *path: str) -> Any:
@@ -217,4 +194,4 @@ def open_items(decided: Decided, ledger: Ledger) -> Iterator[tuple[object, ...]]
         yield ("no other key has reproduced it", operator, "", decided.link)
 
 
-__all__ = ["Decided", "launch_command", "launched", "open_items", "order_field", "run_link", "standing_lines"]
+__all__ = ["launch_command", "launched", "open_items", "order_field", "standing_lines"]

@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from recipe.pack import Pack, read_pack
-from runner.canon import standing
-from runner.canon_entry import Decided, launch_command, launched, order_field
+from runner.canon_entry import launch_command, launched, order_field
+from runner.decisions import Decided, current, decisions
 from runner.errors import InputError
 from runner.ledger import Ledger
 from runner.markdown import cell, table
@@ -28,7 +28,8 @@ def render(folder: Path, ledger: Ledger) -> str:
     Raises InputError where the pack is broken, or where no adoption that stands is about this very pack.
     """
     pack = read_pack(folder)
-    header, found = pack.header_digest(), standing(ledger)
+    header, made = pack.header_digest(), decisions(ledger)
+    found = [*current(made, "standing"), *current(made, "descriptive")]
     own = [each for each in found if each.entry.subjects.get("pack.header") == header]
     if not own:
         raise InputError(

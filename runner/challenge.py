@@ -26,6 +26,7 @@ from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
 from runner.paths import command, source_root
 from runner.sandbox import available
+from runner.steps.seats import load_manifest
 from runner.steps.state import Progress
 
 
@@ -52,13 +53,14 @@ def attempt(exploit: Exploit, honest: Honest, seat: str, progress: Progress) -> 
     """One exploit on one seat. Raises as :func:`run_candidate`."""
     if exploit.kind == "open":
         return Tried(exploit=exploit.id, caught_by=(), open=exploit.reason)
+    nothing = "the control measures nothing that this cheat would change"
     if exploit.kind == "reading":
         gates = caught(honest, exploit.id)
-        nothing = "the control measures nothing that this cheat would change"
         return Tried(exploit=exploit.id, caught_by=tuple(gates or ()), open="" if gates is not None else nothing)
     if exploit.kind == "forgery":
         words = refused(honest, exploit.id)
-        return Tried(exploit=exploit.id, caught_by=(f"verify: {words}",) if words else ())
+        by = (f"verify: {words}",) if words else ()
+        return Tried(exploit=exploit.id, caught_by=by, open="" if words is not None else nothing)
     if exploit.kind == "history":
         words = noticed(honest, exploit.id)
         return Tried(exploit=exploit.id, caught_by=(f"ledger: {words}",) if words else ())
@@ -100,9 +102,10 @@ def concluded(honest: Honest, seat: str, tried: Sequence[Tried], heads: tuple[st
 def challenge(workspace: Path, seat: str, trust: Trust, key: PrivateKey, progress: Progress) -> tuple[Challenge, Path]:
     """Try all, sign, and add to the ledger; the statement and its file.
 
-    Raises InputError where the seat has no passing report, StateError where a cheat could not be tried, and
-    EvidenceError, with nothing signed, where an exploit got past what has to notice it.
+    Raises InputError for an unknown seat and where it has no passing report, StateError where a cheat could not be
+    tried, and EvidenceError, with nothing signed, where an exploit got past what has to notice it.
     """
+    load_manifest(seat)  # its name alone: an unknown seat is said to be one
     honest = load(control_of(workspace, seat, ledger.load(workspace, trust)), workspace, trust)
     exploits, tried = corpus(), []
     for exploit in exploits:

@@ -6,21 +6,22 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner import canon, ledger
-from runner.adoption import may_waive, objections, revoked, stale, waivers_for
+from runner.adoption import fault_of, may_waive, objections, revoked, stale, waivers_for
 from runner.attest.dsse import SigningKey
 from runner.attest.keys import own_name
 from runner.attest.statement import Signed, moment, open_signed, sign
 from runner.attest.trust import Role, Trust, load_trust, repository_file
 from runner.canon_entry import launch_command, launched
 from runner.clock import now
+from runner.decisions import current, decisions, stands_instead
 from runner.errors import InputError, StateError, TrustError
 from runner.hidden import first_unseen
 from runner.items import blocking
-from runner.ledger import ADOPTIONS, Ledger
+from runner.ledger import ADOPTIONS, SUFFIX, Ledger
 from runner.model.adoption import Adoption, ReportName, Revocation, Waiver
 from runner.model.report import ReportPredicate
 from runner.model.statement import Predicate
@@ -28,6 +29,12 @@ from runner.model.verdict import Status
 from runner.paths import RUNS, command, state_home
 from runner.report import EVIDENCE, REPORT
 from runner.verify import Verification, verify
+
+_AHEAD = (
+    "wait until then; or, where that time is ahead of all clocks, let a runner sign something on top of it "
+    "(`runner seat readback SEAT --record`)"
+)
+"""What to do about a statement that is newer than now."""
 
 
 @contextmanager
@@ -106,14 +113,27 @@ class Desk:
                 next_step=f"`{command('keys', 'trust', own_name(key_id), *options, '--repository')}`",
             )
 
-    def sign(self, predicate: Predicate, subjects: dict[str, str]) -> Path:
-        """Sign, check as any reader would, add to the ledger, and make the canon again.
+    def require_date(self, made: Adoption | Waiver | Revocation) -> None:
+        """Raises TrustError where the decision would not count because of its time."""
+        if fault := fault_of(made, self.ledger):
+            raise TrustError(
+                "the decision bears an earlier time than what it saw",
+                where=str(self.workspace),
+                expected=f"nothing newer than {made.created_at}",
+                found=fault.partition(": ")[2],
+                next_step=_AHEAD,
+            )
+
+    def sign(self, predicate: Adoption | Waiver | Revocation, subjects: dict[str, str]) -> Path:
+        """Sign, check as any reader would, add to the ledger, and make the canon again: all of it, or nothing.
 
         Raises StateError where the ledger has changed since this desk was opened: the decision has not seen that.
+        TrustError where the decision would not count.
         """
         self._require_trusted(self.key.public.id, "adopter")
+        self.require_date(predicate)
         data = sign(predicate, subjects, self.key)
-        open_signed(data, self.trust, "the new statement")
+        signed = open_signed(data, self.trust, "the new statement")
         with _alone(self.workspace):
             if (heads := ledger.load(self.workspace, self.trust).heads()) != self.ledger.heads():
                 raise StateError(
@@ -123,8 +143,15 @@ class Desk:
                     found=", ".join(each[:16] for each in heads),
                     next_step="look at `runner reports` and decide again",
                 )
+            where = (ADOPTIONS / (signed.digest + SUFFIX)).as_posix()
+            entries = self.ledger.entries | {signed.digest: replace(signed, where=where, raw={})}
+            text = canon.render(replace(self.ledger, entries=entries))  # before anything is written: this can fail
             path = ledger.append(self.workspace, ADOPTIONS, data)
-            canon.write(self.workspace, canon.generate(self.workspace, self.trust))
+            try:
+                canon.write(self.workspace, text)
+            except StateError:
+                path.unlink()
+                raise
         return path
 
 
@@ -146,7 +173,7 @@ def adopt(desk: Desk, run: str, reason: str, *, seat: str | None = None, descrip
         report=name,
         seat=measured_on,
         scope="descriptive" if descriptive else "standing",
-        waivers=tuple(waiver.digest for waiver, _ in waivers_for(desk.ledger, entry.digest)),
+        waivers=_usable_waivers(desk, entry),
         reason=_reason(reason),
     )
     against = [*objections(entry, adoption, {desk.key.public.id}, desk.ledger)]
@@ -155,25 +182,30 @@ def adopt(desk: Desk, run: str, reason: str, *, seat: str | None = None, descrip
     against += [f"open item {item.id}: {item.what} ({item.owner})" for item in blocking(desk.workspace, name.order)]
     if against:
         raise TrustError(
-            "this report cannot be adopted", where=entry.where, expected="nothing against it", found="; ".join(against)
+            "this report cannot be adopted",
+            where=entry.where,
+            expected="nothing against it",
+            found="; ".join(against),
+            next_step=_AHEAD if fault_of(adoption, desk.ledger) else "",
         )
     return desk.sign(adoption, {"report": entry.digest})
 
 
+def _usable_waivers(desk: Desk, entry: Signed) -> tuple[str, ...]:
+    """Waivers of the report for an adoption to rest on: of each gate those that still run, else all it had."""
+    found, at = waivers_for(desk.ledger, entry.digest), moment(desk.at, "now")
+    running = {signed.digest: each.gate for signed, each in found if at <= moment(each.expires_at, signed.where)}
+    gates = set(running.values())
+    return tuple(signed.digest for signed, each in found if signed.digest in running or each.gate not in gates)
+
+
 def _adopted_already(adoption: Adoption, book: Ledger) -> list[str]:
-    """Adoptions of the same report for the same seat and scope that count."""
-    gone, found = revoked(book), []
-    for signed, each in book.of(Adoption):
-        same = (each.result, each.report, each.seat, each.scope) == (
-            adoption.result,
-            adoption.report,
-            adoption.seat,
-            adoption.scope,
-        )
-        keys = {signer.key.id for signer in signed.signers}
-        if same and signed.digest not in gone and not objections(book.entries[each.report.digest], each, keys, book):
-            found.append(f"adopted already, by {signed.signers[0].principal} on {each.created_at}")
-    return found
+    """The adoption of this report, in the same scope and on the same waivers, that is in the canon as it is."""
+    return [
+        f"adopted already, by {each.by} on {each.adoption.created_at}"
+        for each in current(decisions(book), adoption.scope)
+        if each.adoption.report == adoption.report and each.adoption.waivers == adoption.waivers
+    ]
 
 
 def _reason(text: str) -> str:
@@ -238,6 +270,10 @@ def waive(desk: Desk, run: str, gate: str, reason: str, expires_at: str) -> Path
     return desk.sign(waiver, {"report": entry.digest})
 
 
+_SHORTEST = 8
+"""Characters of a digest that name a decision."""
+
+
 def decision(book: Ledger, digest: str, *kinds: type[Predicate]) -> Signed:
     """The one decision that stands and whose digest begins so. Raises InputError where there is none, or several."""
     gone = revoked(book)
@@ -245,13 +281,13 @@ def decision(book: Ledger, digest: str, *kinds: type[Predicate]) -> Signed:
         entry
         for kind in kinds
         for entry, _ in book.of(kind)
-        if entry.digest.startswith(digest) and entry.digest not in gone
+        if len(digest) >= _SHORTEST and entry.digest.startswith(digest) and entry.digest not in gone
     ]
     if len(found) != 1:
         raise InputError(
             "no single decision of this digest",
             where=str(book.workspace / ADOPTIONS),
-            expected="the digest of one decision that stands",
+            expected=f"the digest of one decision that stands, or the first {_SHORTEST} or more of its characters",
             found=f"{digest or 'nothing'}: {', '.join(entry.digest for entry in found) or 'none'}",
             next_step="its file's name there is its digest; adopt, reject and waive print it",
         )
@@ -275,7 +311,10 @@ def way_back(book: Ledger, digest: str) -> tuple[str, str]:
     adoption = entry.of(Adoption)
     if adoption.result != "ADOPTED":
         raise InputError("not an adoption", where=entry.where, expected="ADOPTED", found=adoption.result)
-    before = canon.previous(book, entry.digest)
+    before = stands_instead(book, entry.digest)
+    if all(each.signed.digest != entry.digest for each in current(decisions(book), "standing")):
+        stands = before and f"run {before.report.run}, adopted on {before.adoption.created_at} by {before.by}, does"
+        return entry.digest, f"it does not stand ({stands or 'nothing does'}), so there is nothing to go back from"
     if before is None:
         text = f"nothing was adopted before it: {adoption.seat} stands as its manifest says (runner seat up)"
         return entry.digest, text

@@ -40,6 +40,7 @@ class Draw:
         if len(seed) != SEED_BYTES:
             raise ValueError(f"a seed has {SEED_BYTES} bytes, not {len(seed)}")
         self._seed, self._plan = seed, plan_digest.encode()
+        self.plan = plan_digest
 
     def _words(self, label: str) -> Iterator[int]:
         """Independent 64-bit words of one label, without end."""

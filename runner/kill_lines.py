@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 
 from runner.model.order.judgement import KillLine
 from runner.model.verdict import Figure, Status
@@ -21,7 +21,8 @@ def strikes(line: KillLine, status: Status, figures: Sequence[Figure]) -> bool:
     """Whether the line stops the work: its gate FAILs or is INVALID, or the figure it names lies where it kills.
 
     A line with a figure leaves a mere FAIL alone (there may be room between kill and pass). A figure that its gate
-    could not take, or does not have, strikes: a kill line that cannot be read is not passed.
+    could not take, or does not have, strikes: a kill line that cannot be read is not passed. (`check` refuses a name
+    that is none of its gate's figures.)
     """
     if line.action != "stop" or status is Status.NOT_RUN:
         return False
@@ -30,7 +31,11 @@ def strikes(line: KillLine, status: Status, figures: Sequence[Figure]) -> bool:
     values = [figure.value for figure in figures if figure.name == line.metric]
     if status is Status.INVALID or len(values) != 1:
         return True
-    return _OPERATORS[line.op](Decimal(values[0]), Decimal(line.value))
+    try:
+        value = Decimal(values[0])
+    except InvalidOperation:
+        return True
+    return _OPERATORS[line.op](value, Decimal(line.value))
 
 
 def struck(lines: Sequence[KillLine], gate: str, status: Status, figures: Sequence[Figure]) -> bool:

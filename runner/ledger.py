@@ -31,6 +31,7 @@ from runner.attest.trust import Trust
 from runner.digest import sha256_bytes, sha256_json
 from runner.errors import InputError, TrustError
 from runner.files import read_plain, write_whole
+from runner.lineage import Lineage, trace
 from runner.measured import unpack
 from runner.model.adoption import Observation
 from runner.model.boot import Label
@@ -81,7 +82,20 @@ class Ledger:
     @cached_property
     def oldest_first(self) -> list[Signed]:
         """Every statement that counts."""
-        return sorted(self.entries.values(), key=lambda entry: (entry.at, entry.digest))
+        made, place = self.lineage.made, self.lineage.place
+        return [self.entries[each] for each in sorted(self.entries, key=lambda each: (made[each], place[each], each))]
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """When statements were made, and what each has seen."""
+        return trace(self.entries, self.trust)
+
+    @property
+    def newest(self) -> str:
+        """The time of the newest statement, as its signer wrote it; empty where there is none."""
+        made = self.lineage.made
+        own = [entry for entry in self.oldest_first if made[entry.digest] == entry.at]
+        return own[-1].predicate.created_at if own else ""
 
     def challenge_of(self, seat: str) -> str | None:
         """Digest of the seat's newest challenge: what its later reports cite."""
@@ -109,8 +123,15 @@ class Ledger:
 
     @cached_property
     def tries(self) -> dict[str, int]:
-        """Intent digest to how often its candidate was tried under its order, this time included."""
-        same = {entry.digest: (intent.order, sha256_json(intent.candidate)) for entry, intent in self.of(SignedIntent)}
+        """Intent digest to how often its candidate was tried, this time included.
+
+        Under whatever order: a copy of an order with another name begins no new count. Where nothing is judged that has
+        a digest, as on a simulated seat, the order is all there is to count by.
+        """
+        same = {
+            entry.digest: sha256_json(intent.candidate or {"order": intent.order})
+            for entry, intent in self.of(SignedIntent)
+        }
         counts = Counter(same.values())
         return {digest: counts[key] for digest, key in same.items()}
 

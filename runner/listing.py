@@ -9,6 +9,7 @@ from typing import Literal
 
 from runner.adoption import revoked
 from runner.counts import refusals
+from runner.decisions import decisions, in_force
 from runner.errors import InputError
 from runner.ledger import Ledger
 from runner.model.adoption import Adoption
@@ -35,14 +36,15 @@ class Listed(Record):
 
 
 def _states(ledger: Ledger) -> dict[str, tuple[State, str]]:
-    """Report digest to its newest decision and that one's reason."""
-    gone, found = revoked(ledger), dict[str, tuple[State, str]]()
-    for entry, adoption in ledger.of(Adoption):
-        if entry.digest in gone:
-            found.setdefault(adoption.report.digest, ("revoked", adoption.reason))
-        else:
-            state: State = "adopted" if adoption.result == "ADOPTED" else "rejected"
-            found[adoption.report.digest] = (state, adoption.reason)
+    """Report digest to what holds for it and why: as in the canon, what does not count decides nothing."""
+    gone, made = revoked(ledger), decisions(ledger)
+    taken_back = {each.report.digest: each.reason for entry, each in ledger.of(Adoption) if entry.digest in gone}
+    found: dict[str, tuple[State, str]] = {digest: ("revoked", reason) for digest, reason in taken_back.items()}
+    for each in made:
+        if each.against:
+            found[each.entry.digest] = ("pending", f"{each.by}'s decision does not count: {'; '.join(each.against)}")
+    for each in in_force(made):
+        found[each.entry.digest] = ("adopted" if each.adopted else "rejected", each.adoption.reason)
     return found
 
 

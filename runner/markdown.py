@@ -26,6 +26,11 @@ def cell(value: object) -> str:
     return _LINK.sub(r"] (", str(value).translate(_ESCAPED)).replace("![", "! [")  # no picture and no link elsewhere
 
 
+def run_link(order: str, run: str) -> str:
+    """The run's id as a link from ``canon/``; names of orders and runs hold nothing that Markdown reads."""
+    return f"[{run}](../reports/{order}/{run}/report.md)"
+
+
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Lines of a table, and one empty line after it; nothing at all where there are no rows."""
     body = ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]
@@ -34,4 +39,4 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]
     return ["| " + " | ".join(headers) + " |", "|" + " --- |" * len(headers), *body, ""]
 
 
-__all__ = ["cell", "one_line", "table"]
+__all__ = ["cell", "one_line", "run_link", "table"]

@@ -1,5 +1,5 @@
 """Whether what a window was asked is what the sealed seed and plan draw: the plan's digest keys every draw, so a plan
-that was changed afterwards asks for other documents, needles and perturbations than those in its evidence.
+that was changed afterwards asks for other documents, needles, perturbations and desk jobs than those in its evidence.
 
 Checked are the numbers of the drawn documents, not their text: which token ids a document has, the engine's tokenizer
 says.
@@ -37,6 +37,15 @@ def card_answer(draw: Draw, label: str, card: str, digits: int) -> str:
     return str(draw.integer(f"{label}/card/{card}", 10**digits)).zfill(digits)
 
 
+DESK_JOBS = ("parity", "kernel-speed", "pressure", "sanitizer")
+"""Instruments of one call each, whose tensors come from a seed of the window's own."""
+
+
+def desk_seed(draw: Draw, window: str) -> int:
+    """Of one desk job, below 2**31."""
+    return draw.integer(f"{window}/seed", 1 << 31)
+
+
 def perturbed(draw: Draw, window: str, rank: int) -> dict[str, Any]:
     """Projection and factor of one rank's perturbation; the factor lies in 0.25 .. 0.75."""
     label = f"{window}/perturb/{rank}"
@@ -47,7 +56,11 @@ def perturbed(draw: Draw, window: str, rank: int) -> dict[str, Any]:
 
 
 def check_material(evidence: Evidence, plan: Plan, draw: Draw, where: str) -> None:
-    """Raises TrustError where the window is not the plan's, or documents, needles or perturbations not those drawn."""
+    """Raises TrustError where the evidence is of another plan or of no window of this one, or documents, needles,
+    perturbations or a desk job's seed are not those drawn.
+    """
+    if evidence.plan is not None and evidence.plan != draw.plan:
+        raise TrustError("evidence of another plan", where=where, expected=draw.plan, found=evidence.plan)
     window = next((window for window in plan.windows if window.id == evidence.window), None)
     if window is None:
         raise TrustError("evidence of a window that is not in the plan", where=where, found=evidence.window)
@@ -84,6 +97,10 @@ def _strangers(evidence: Evidence, window: PlannedWindow, draw: Draw) -> Iterato
     for name, card in material.get("cards", {}).items():
         if card["answer"] != card_answer(draw, label, name, len(card["answer"])):
             yield f"number {card['answer']} on card {name}"
+    if window.instrument.partition("@")[0] in DESK_JOBS:
+        asked = [call.arguments for call in evidence.calls]
+        if asked != [{**window.arguments, "seed": desk_seed(draw, window.id)}]:
+            yield f"the desk's job {asked}"
     for call in evidence.calls:
         if call.method == "perturb":
             chosen = perturbed(draw, window.id, int(str(call.arguments["rank"])))
@@ -91,4 +108,13 @@ def _strangers(evidence: Evidence, window: PlannedWindow, draw: Draw) -> Iterato
                 yield f"perturbation {call.arguments}"
 
 
-__all__ = ["DRAWN", "PROJECTIONS", "card_answer", "check_material", "needle_answer", "perturbed", "score_answer"]
+__all__ = [
+    "DRAWN",
+    "PROJECTIONS",
+    "card_answer",
+    "check_material",
+    "desk_seed",
+    "needle_answer",
+    "perturbed",
+    "score_answer",
+]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from fractions import Fraction
 from pathlib import Path
 
 from runner.arithmetic import evaluate
@@ -36,7 +37,7 @@ def findings(facts: tuple[Fact, ...]) -> tuple[Finding, ...]:
 
 def _finding(fact: Fact, values: Mapping[str, Decimal]) -> Finding:
     probe = fact.probe
-    computed: float
+    computed: Fraction | float
     try:
         if isinstance(probe, Quote):
             return _quoted(fact.id, probe)
@@ -59,8 +60,8 @@ def _finding(fact: Fact, values: Mapping[str, Decimal]) -> Finding:
     except ValueError as error:
         return Finding(fact.id, False, str(error))
     if fact.value is None:
-        return Finding(fact.id, False, f"the fact states no value to compare with {computed}")
-    return Finding(fact.id, agrees(fact.value, computed), f"{computed:.12g}")
+        return Finding(fact.id, False, f"the fact states no value to compare with {float(computed):.12g}")
+    return Finding(fact.id, agrees(fact.value, computed), f"{float(computed):.12g}")
 
 
 def _quoted(fact: str, probe: Quote) -> Finding:

@@ -13,6 +13,7 @@ from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.report import EvidencePart, Measured
 from runner.model.sample import DivergenceMeasure, Sample
+from runner.verify_statement import SET_ASIDE
 
 
 @dataclass
@@ -48,11 +49,13 @@ def replay(
         evidence = [read_evidence(by_digest[digest], place) for digest in sample.evidence]
         if isinstance(sample.measure, DivergenceMeasure) and not whole.issuperset(sample.evidence):
             _compare_drawn(sample.measure, evidence, place)
+            _compare(sample, windows[sample.window], evidence, place, extracts=True)
             replayed.drawn.append(sample.window)
         else:
             _compare(sample, windows[sample.window], evidence, place)
             replayed.whole.append(sample.window)
     _all_are_sampled(measured, kept, where)
+    _disturbed_are_sampled(measured, index, kept, where)
     return replayed
 
 
@@ -74,6 +77,29 @@ def _all_are_sampled(measured: Measured, kept: Mapping[str, bytes], where: str) 
         raise TrustError("a sample was left out", where=place, expected="what its evidence gives", found="no sample")
 
 
+def _disturbed_are_sampled(measured: Measured, index: EvidencePart, kept: Mapping[str, bytes], where: str) -> None:
+    """A disturbed block stays in the record beside the one that was measured in its place."""
+    from serve.instruments.registry import instrument, parse  # noqa: PLC0415  # only --deep needs the instruments
+
+    windows = {window.id: window for window in measured.plan.windows}
+    named = {digest for sample in measured.samples for digest in sample.evidence}
+    for name in sorted(kept):
+        if not name.startswith(SET_ASIDE) or index.files[name] in named:
+            continue
+        place = f"{where}, {name}"
+        evidence = read_evidence(kept[name], place)
+        window = windows.get(evidence.window)
+        if window is None:
+            continue  # refused where the material is compared with the plan
+        try:
+            disturbed = instrument(*parse(window.instrument)).reduce([evidence], window).disturbed
+        except EvidenceError:
+            continue  # it says nothing that could be judged
+        if disturbed:
+            found = "; ".join(disturbed)
+            raise TrustError("a disturbed sample was left out", where=place, expected="its sample", found=found)
+
+
 def read_evidence(data: bytes, where: str) -> Evidence:
     """One file of the archive. Raises TrustError where it is no evidence record."""
     try:
@@ -82,12 +108,17 @@ def read_evidence(data: bytes, where: str) -> Evidence:
         raise TrustError("evidence that is no evidence record", where=where, found=first_fault(error)) from error
 
 
-def _compare(sample: Sample, window: PlannedWindow, evidence: Sequence[Evidence], where: str) -> None:
-    from serve.instruments.registry import instrument, parse  # noqa: PLC0415  # only --deep needs the instruments
+def _compare(
+    sample: Sample, window: PlannedWindow, evidence: Sequence[Evidence], where: str, *, extracts: bool = False
+) -> None:
+    """Every field of the sample; of a divergence from ``extracts`` all but its whole figures."""
+    from serve.instruments.drawn import reduce_extracts  # noqa: PLC0415  # only --deep needs the instruments
+    from serve.instruments.registry import instrument, parse  # noqa: PLC0415
 
     try:
-        again = instrument(*parse(sample.instrument)).reduce(evidence, window)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reader = instrument(*parse(sample.instrument))
+        again = reduce_extracts(evidence, window, sample) if extracts else reader.reduce(evidence, window)
+    except (ArithmeticError, AttributeError, EvidenceError, LookupError, TypeError, ValueError) as error:
         raise TrustError(
             "evidence that its instrument cannot read", where=where, expected=sample.instrument, found=repr(error)
         ) from error

@@ -14,7 +14,7 @@ from runner.digest import sha256_json
 from runner.ledger import Ledger
 from runner.model.adoption import Reproduction
 from runner.model.plan import Plan
-from runner.model.report import ReportPredicate
+from runner.model.report import Measured, ReportPredicate
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def reproductions(entry: Signed, ledger: Ledger) -> tuple[Reproduced, ...]:
     """What other keys found, oldest first.
 
     A statement counts where its key is none of those that signed the report, signed the second report too, and both
-    reports verify, are in the ledger under the names it gives them, and have the plan it names.
+    reports verify, are in the ledger under the names it gives them, have the plan it names, and are two measurements.
     """
     report, own = entry.of(ReportPredicate), {signer.key.id for signer in entry.signers}
     found = []
@@ -67,7 +67,12 @@ def reproductions(entry: Signed, ledger: Ledger) -> tuple[Reproduced, ...]:
             continue
         if refusals([entry, again], ledger):
             continue
-        if not shape(ledger.measured(entry).plan) == shape(ledger.measured(again).plan) == claim.plan:
+        first, second = ledger.measured(entry), ledger.measured(again)
+        if not shape(first.plan) == shape(second.plan) == claim.plan:
+            continue
+        if not _measured_anew(again, again.predicate, ledger) or _copied(report, again.predicate):
+            continue
+        if _evidence(first) & _evidence(second):
             continue
         agrees = _verdicts(report) == _verdicts(again.predicate)
         by = ", ".join(signer.principal for signer in signed.signers)
@@ -78,6 +83,24 @@ def reproductions(entry: Signed, ledger: Ledger) -> tuple[Reproduced, ...]:
 def assurance_level(entry: Signed, ledger: Ledger) -> str:
     """``self-attested``, or who reproduced or contradicted it."""
     return "; ".join(map(str, reproductions(entry, ledger))) or "self-attested"
+
+
+def _copied(one: ReportPredicate, other: ReportPredicate) -> bool:
+    """The same run, the same seed or the same evidence under two signatures: nothing was measured a second time."""
+    kept = one.evidence.archive
+    same_evidence = kept is not None and kept == other.evidence.archive
+    return one.run == other.run or one.plan.seed_commitment == other.plan.seed_commitment or same_evidence
+
+
+def _measured_anew(entry: Signed, report: ReportPredicate, ledger: Ledger) -> bool:
+    """The report is no copy of an older one, whoever signed that."""
+    older = [each for other, each in ledger.of(ReportPredicate) if (other.at, other.digest) < (entry.at, entry.digest)]
+    return not any(_copied(each, report) for each in older)
+
+
+def _evidence(measured: Measured) -> set[str]:
+    """Digests of all evidence that was read: it bears its time, so that no two runs have any in common."""
+    return {digest for sample in measured.samples for digest in sample.evidence}
 
 
 def _verdicts(report: ReportPredicate) -> dict[str, str]:

@@ -7,6 +7,7 @@ vectors are fp16, one entry a row and one a column).
 from __future__ import annotations
 
 from decimal import Decimal
+from fractions import Fraction
 
 WEIGHTS_OF_TILE = 256
 """A trellis tile is 16 by 16 weights."""
@@ -42,6 +43,8 @@ def unique_experts(experts: int, top_k: int, rows: int) -> float:
     """Expected number of different experts under uniform routing: E · (1 − (1 − 1/E)^(k·m))."""
     if experts < 1:
         raise ValueError("no experts, nothing to touch")
+    if top_k < 0 or rows < 0:
+        raise ValueError(f"{top_k} experts a row and {rows} rows: neither is below nought")
     return experts * (1 - (1 - 1 / experts) ** (top_k * rows))
 
 
@@ -59,12 +62,13 @@ def whole_ceiling(share: Decimal) -> Decimal:
     return 1 / (1 - share)
 
 
-def agrees(written: str, computed: Decimal | float) -> bool:
-    """Whether ``computed`` rounds to the number as written: within half of its last digit."""
+def agrees(written: str, computed: Decimal | Fraction | float) -> bool:
+    """Whether ``computed`` rounds to the number as written: within half of its last digit, of nought within a half."""
     value = Decimal(written)
     exponent = value.as_tuple().exponent
     assert isinstance(exponent, int), "decimal text is finite"
-    return abs(Decimal(computed) - value) <= Decimal(10) ** exponent / 2
+    last = exponent if value else min(exponent, 0)  # ``0e20`` has no digit that could be that coarse
+    return abs(Fraction(computed) - Fraction(value)) <= Fraction(10) ** last / 2
 
 
 __all__ = [

@@ -23,6 +23,10 @@ FLOOR_PAIRS = 6
 """Fewest A/A pairs that give a floor: their range covers the median with 96.9 %."""
 DOCUMENTS = 20
 """Fewest documents that a quality verdict may rest on."""
+MOST_DOCUMENTS = 1000
+"""More would be measured for days and say no more; their binomial coefficients are beyond binary64."""
+_IN_DOUBLES = 1000
+"""Throws whose binomial coefficients all are binary64 numbers."""
 
 
 def total(values: Iterable[float]) -> float:
@@ -95,6 +99,12 @@ def supports(primaries: int, pairs: int) -> bool:
     return pairs >= 1 and primaries >= 1 and 2.0 ** (1 - pairs) <= FAMILY_ERROR / primaries
 
 
+def _coin(count: int, heads: int) -> float:
+    """Probability of so many heads of ``count`` throws."""
+    ways = comb(count, heads)
+    return ways * 0.5**count if count <= _IN_DOUBLES else ways / 2**count
+
+
 @lru_cache(maxsize=256)
 def interval_rank(count: int, coverage: float) -> tuple[int, float]:
     """The innermost rank k whose interval [x_(k), x_(n+1−k)] still covers ``coverage``, with its exact coverage.
@@ -105,7 +115,7 @@ def interval_rank(count: int, coverage: float) -> tuple[int, float]:
         raise ValueError("no values, no interval")
     below, best = 0.0, (1, full_coverage(count))
     for rank in range(1, count // 2 + 1):
-        below += comb(count, rank - 1) * 0.5**count
+        below += _coin(count, rank - 1)
         if rank > 1 and 1 - 2 * below < coverage:
             break
         best = (rank, 1 - 2 * below)
@@ -156,7 +166,8 @@ def worst_end(deltas: Sequence[float], coverage: float) -> Interval:
 def mcnemar(lost: int, won: int) -> float:
     """Exact one-sided McNemar: the chance of at least ``lost`` losses among the discordant trials of two equal arms."""
     discordant = lost + won
-    return sum(comb(discordant, count) for count in range(lost, discordant + 1)) * 0.5**discordant
+    ways = sum(comb(discordant, count) for count in range(lost, discordant + 1))
+    return ways * 0.5**discordant if discordant <= _IN_DOUBLES else ways / 2**discordant
 
 
 def tail(rates_by_boot: Mapping[str, Sequence[float]], limit: float) -> Tail:

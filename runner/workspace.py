@@ -20,6 +20,8 @@ from runner.schemas import json_schema
 from runner.steps.seats import load_manifest
 
 _FOLDERS = ("orders", "canon/adoptions", "canon/observations", "reports/ledger")
+ATTRIBUTES = ".gitattributes"
+"""Line ends that a git converts make every signed file another one."""
 TEMPLATES = Path(__file__).parent / "brief"
 KINDS = ("kernel", "bake", "overlay", "patch", "gate", "survey")
 SCHEMA = Path("orders") / "order.schema.json"
@@ -28,7 +30,10 @@ CREW_SCHEMA = CREW.with_name("craftspeople.schema.json")
 
 
 def make_workspace(folder: Path) -> Path:
-    """Folders and an empty trust root. Raises InputError where files of another kind stand there."""
+    """Folders, an empty trust root, and git told to keep every byte.
+
+    Raises InputError where files of another kind stand there.
+    """
     folder = folder.resolve()
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "orders").is_dir():
         raise InputError(
@@ -39,6 +44,9 @@ def make_workspace(folder: Path) -> Path:
     signers = folder / "canon" / "allowed_signers"
     if not signers.exists():
         write_whole(signers, b"# ROLE:NAME [options] ssh-ed25519 BASE64: who may sign for this workspace\n")
+    attributes = folder / ATTRIBUTES
+    if not attributes.exists():
+        write_whole(attributes, (source_root() / ATTRIBUTES).read_bytes())
     return folder
 
 

@@ -30,6 +30,7 @@ MAX_DEPTH = 32
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 MAX_FAULTS = 20
 """Shown of one file; whoever has more begins with these."""
+_LISTS = ("tuple_type", "list_type")
 _RECORD = re.compile("Input should be a valid dictionary or instance of .*")
 """Pydantic's words for a field that is a record."""
 _WRITE_VALUE = "write the value or leave the key out; inside { } and [ ], text with a comma needs quotes"
@@ -110,7 +111,7 @@ class Document:
             faults = error.errors(include_url=False, include_input=False)
             places = [_place(fault) for fault in faults]
             lines = [
-                self._line(at, fault["msg"]) for at, fault in zip(places[:MAX_FAULTS], faults[:MAX_FAULTS], strict=True)
+                self._line(at, _said(fault)) for at, fault in zip(places[:MAX_FAULTS], faults[:MAX_FAULTS], strict=True)
             ]
             lines += [f"and {len(faults) - MAX_FAULTS} more"] if len(faults) > MAX_FAULTS else []
             raise InputError(
@@ -123,13 +124,23 @@ class Document:
 
     def _line(self, path: tuple[str | int, ...], message: str) -> str:
         name = ".".join(str(part) for part in path)
-        said = _RECORD.sub("expected keys and values, not a single word or list", message.removeprefix("Value error, "))
-        return f"{self.locate(path)}: {name}: {said}"
+        return f"{self.locate(path)}: {name}: {message}"
+
+
+def _said(fault: ErrorDetails) -> str:
+    """Pydantic's words, or ours where they speak of Python."""
+    if fault["type"] in _LISTS:
+        return "expected a list: [one, two], or one entry a line, each after `- `"
+    if fault["type"] == "union_tag_not_found":
+        return "missing: it says what is meant, and which keys belong here"
+    return _RECORD.sub(
+        "expected keys and values, not a single word or list", fault["msg"].removeprefix("Value error, ")
+    )
 
 
 def _place(fault: ErrorDetails) -> tuple[str | int, ...]:
     """Where a fault stands; of a record of no known kind, the kind."""
-    return (*fault["loc"], "kind") if fault["type"] == "union_tag_invalid" else fault["loc"]
+    return (*fault["loc"], "kind") if fault["type"] in ("union_tag_invalid", "union_tag_not_found") else fault["loc"]
 
 
 def _name_of(shape: Any) -> str:
@@ -280,6 +291,9 @@ class _Builder:
         mapping = self._stack[-1]
         if event.anchor is not None:
             self._refuse("an anchor on a key", event, "put anchors on values only")
+        last = list(mapping.content.values())[-1].content if mapping.content else None
+        if plain and text.isdigit() and isinstance(last, Plain) and last.isdigit():
+            self._refuse("a number with a comma", event, f"write {last}.{text}", f"{last},{text}")
         if plain and text != "<<" and not _reads_as_string(text):
             self._refuse("a key that is not a string", event, "put the key in quotes if you mean the word", repr(text))
         if text in mapping.keys:

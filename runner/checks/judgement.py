@@ -8,18 +8,22 @@ from itertools import pairwise
 from math import log
 
 from runner.checks.fault import Fault
+from runner.gates.figure_names import FIGURES, is_figure
 from runner.gates.registry import all_gates
 from runner.model.order import KernelOrder, WorkOrder
 from runner.model.order.judgement import GateRequest, KillLine
 from runner.model.order.measure import Measure, Threshold
 from runner.model.seat import SeatManifest
-from runner.stats import DOCUMENTS
+from runner.stats import DOCUMENTS, MOST_DOCUMENTS
 
 RATIOS = ("ratio", "×")
 """Units of a threshold whose distance from 1 is a gain."""
 SCORED = frozenset({"kld", "ppl-prefill", "ppl-decode"})
 """Gates whose unit is a document of so many tokens."""
 SCORED_TOKENS = 8
+COUNTED = ("documents", "control_documents")
+MOST = 1 << 24
+"""Of anything else that is measured: tokens, texts, rounds, seconds."""
 Path = tuple[str | int, ...]
 
 
@@ -31,6 +35,7 @@ def planned_gates(order: WorkOrder) -> tuple[GateRequest, ...]:
 def judgement(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
     """Faults of gates and kill lines, apart from the parameters of gates that exist."""
     names = {known.NAME for known in all_gates()}
+    planned = {request.name for request in planned_gates(order)}
     for index, request in enumerate(order.gates):
         path: Path = ("gates", index)
         if request.planned is not None:
@@ -42,6 +47,9 @@ def judgement(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault
         yield from _amounts(path, order, request)
     for index, line in enumerate(order.kill_lines):
         yield from _kill_line(("kill_lines", index), line)
+        if line.gate in planned:
+            continue  # its figures are still to be written
+        yield from _figure(("kill_lines", index, "metric"), line)
 
 
 def _planned(path: Path, request: GateRequest, names: set[str]) -> Iterator[Fault]:
@@ -101,6 +109,10 @@ def _amounts(path: Path, order: WorkOrder, request: GateRequest) -> Iterator[Fau
     if request.name in SCORED and isinstance(tokens, int) and tokens < SCORED_TOKENS:
         message = f"{request.name}: {tokens} tokens of a document are no document, {SCORED_TOKENS} are needed"
         yield Fault((*path, "windows", "tokens"), message)
+    for name, value in request.windows.items():
+        most = MOST_DOCUMENTS if name in COUNTED else MOST
+        if isinstance(value, int) and not 0 <= value <= most:
+            yield Fault((*path, "windows", name), f"{request.name}: {name} lies between 0 and {most}, not at {value}")
     documents = request.windows.get("documents")
     if isinstance(order, KernelOrder) and isinstance(documents, int) and documents < DOCUMENTS:
         message = f"{request.name}: {documents} documents cannot decide, {DOCUMENTS} are needed"
@@ -113,3 +125,10 @@ def _kill_line(path: Path, line: KillLine) -> Iterator[Fault]:
     given = [part is not None for part in (line.metric, line.op, line.value)]
     if any(given) and not all(given):
         yield Fault(path, f"{line.gate}: metric, op and value belong together")
+
+
+def _figure(path: Path, line: KillLine) -> Iterator[Fault]:
+    """A line that stops the work on a figure which its gate never gives would stop a candidate that passes."""
+    if line.action == "stop" and line.metric is not None and not is_figure(line.gate, line.metric):
+        known = "; ".join(FIGURES.get(line.gate, ())) or "none that a line can rest on"
+        yield Fault(path, f"gate {line.gate} gives no figure {line.metric!r}; its figures: {known}")

@@ -112,12 +112,19 @@ def _carried(given: Dispatch, carried: Carried) -> Told:
     return value | {"exit_code": carried.code}, "\n".join(lines), carried.code
 
 
-def review_order(order: OrderPath, as_json: AsJson = False) -> int:
-    """Ask the order's reviewers, side by side, for claims."""
+def review_order(
+    *,
+    order: OrderPath,
+    network_because: Annotated[
+        str, typer.Option(help="Why a reviewer may use the network that the order closes.")
+    ] = "",
+    as_json: AsJson = False,
+) -> int:
+    """Ask the order's reviewers, side by side, for claims; whoever gave some already is not asked again."""
     from runner.craft.reviewers import review
     from runner.paths import command, source_root, workspace
 
-    path, silent = review(order, workspace(), source_root())
+    path, silent = review(order, workspace(), source_root(), network_because)
     lines = [f"claims: {path}", *(f"{name} gave none: {why}" for name, why in silent.items())]
     lines.append(f"next: {command('conflicts', path)}")
     answer({"claims": str(path), "silent": silent}, "\n".join(lines), as_json=as_json)

@@ -83,14 +83,24 @@ def schema(
 
 
 def gates(as_json: AsJson = False) -> None:
-    """List the gates with their versions and parameters."""
+    """List the gates with their versions, parameters, and the figures that a kill line can rest on."""
+    from runner.gates.figure_names import FIGURES
     from runner.gates.registry import all_gates, parameter_schema
 
-    found = [{"name": one.NAME, "version": one.VERSION, "parameters": parameter_schema(one)} for one in all_gates()]
-    lines = [
-        f"{one['name']}@{one['version']}  {', '.join(one['parameters'].get('properties', {})) or 'no parameters'}"  # type: ignore[attr-defined]
-        for one in found
+    found: list[dict[str, Any]] = [
+        {
+            "name": one.NAME,
+            "version": one.VERSION,
+            "parameters": parameter_schema(one),
+            "figures": list(FIGURES[one.NAME]),
+        }
+        for one in all_gates()
     ]
+    lines = []
+    for one in found:
+        named = ", ".join(one["parameters"].get("properties", {})) or "no parameters"
+        lines.append(f"{one['name']}@{one['version']}  {named}")
+        lines += [f"    figures: {'; '.join(one['figures'])}"] if one["figures"] else []
     answer(found, "\n".join(lines), as_json=as_json)
 
 

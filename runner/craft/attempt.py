@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 
 from runner.clock import now
 from runner.craft import guard, repository, sandbox
@@ -16,6 +17,7 @@ from runner.craft.bench import REVIEWS, SEALED, Bench, benches, crafts
 from runner.craft.command_line import NOT_RUN
 from runner.craft.globs import permitted
 from runner.craft.guard import Watched
+from runner.craft.home import furnish
 from runner.craft.interruption import AGAIN, ENDED, JOURNAL, STARTED, Interruption, interruption
 from runner.craft.sandbox import Walls
 from runner.craft.session import Setting, after_others, finding, hold
@@ -121,15 +123,16 @@ def unfinished(task: Task) -> Interruption | None:
     return earlier
 
 
-def sit(task: Task) -> tuple[Session, list[Finding]]:
-    """The session in a prepared clone, and what was found wrong with it from outside."""
+def sit(task: Task, stop: Event | None = None) -> tuple[Session, list[Finding]]:
+    """The session in a prepared clone, and what was found wrong with it from outside; ``stop`` interrupts it."""
     busy = [other.folder for other in benches() if other.folder != task.bench.folder and other.at_work()]
     own = (task.walls.clone, task.walls.home, task.walls.temporary, task.bench.folder / REVIEWS, *busy)
     watched = Watched(task.order, task.checkout, task.workspace, crafts(), own)
     before, journal = guard.read(watched), Journal(task.folder / JOURNAL)
     _started(task, journal)
     try:
-        held = hold(_setting(task, task.entry.argv, task.folder / TRANSCRIPT, task.entry.limits, journal))
+        setting = _setting(task, task.entry.argv, task.folder / TRANSCRIPT, task.entry.limits, journal)
+        held = hold(replace(setting, stop=stop))
     except SeatError:
         remove(task.folder)  # it never began
         raise
@@ -201,17 +204,13 @@ def prepare(task: Task, store: Store) -> None:
 def _equip(task: Task) -> None:
     """Home, temporary folder and brief."""
     walls = task.walls
+    fresh = not walls.home.exists()
     for folder in (walls.home, walls.temporary):
         folder.mkdir(parents=True, exist_ok=True)
+    if fresh:  # in one that a session has used, a link of its making could lead a copy elsewhere
+        furnish(walls.home, task.entry.home)
     for name in ("brief.md", f"home/{BRIEF}"):
         write_whole(task.folder / name, task.brief.encode())
-    for name in task.entry.home:
-        source, target = Path.home() / name, walls.home / name
-        if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True)
-        elif source.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
 
 
 def _look(task: Task, store: Store, session: Session, found: list[Finding]) -> Attempt:

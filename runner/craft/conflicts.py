@@ -14,7 +14,7 @@ from typing import Literal
 from runner.arithmetic import evaluate
 from runner.errors import InputError
 from runner.model.base import Record, Slug
-from runner.model.order.review import Check, DividesCheck, EqualsCheck, ReviewFile
+from runner.model.order.review import Check, DividesCheck, EqualsCheck, ReviewFile, ReviewRuling
 
 State = Literal["ruled", "arithmetic", "unopposed", "open"]
 
@@ -38,6 +38,8 @@ class Question(Record):
     state: State
     """``ruled`` by a person; ``arithmetic``: one answer is left; ``unopposed``: one, and unchecked; else ``open``."""
     answer: str | None
+    unit: str | None
+    """Of the answer."""
     why: str
 
 
@@ -61,12 +63,14 @@ def _question(file: ReviewFile, name: str) -> Question:
             raise InputError(
                 "a ruling that arithmetic refutes", where=name, expected="; ".join(refuted), found=ruling.value
             )
-        return _as(name, answers, "ruled", ruling.value, f"ruled by {ruling.by}: {ruling.evidence}")
+        said_by = f"ruled by {ruling.by}: {ruling.evidence}"
+        return _as(name, answers, "ruled", ruling.value, said_by, unit=_unit(ruling, answers))
     if len({answer.unit for answer in answers}) > 1:
         return _as(name, answers, "open", None, "the answers are in different units")
     left = [answer for answer in answers if answer.holds]
     if checks and len(left) == 1:
-        return _as(name, answers, "arithmetic", left[0].value, f"only {left[0].value} is left: {left[0].reasons[0]}")
+        why = f"only {left[0].value} is left: {left[0].reasons[0]}"
+        return _as(name, answers, "arithmetic", left[0].value, why, unit=left[0].unit)
     if checks:
         return _as(name, answers, "open", None, f"arithmetic leaves {len(left)} of {len(answers)} answers")
     if len(answers) == 1:
@@ -74,8 +78,29 @@ def _question(file: ReviewFile, name: str) -> Question:
     return _as(name, answers, "open", None, "the answers differ and nothing decides between them")
 
 
-def _as(name: str, answers: tuple[Answer, ...], state: State, answer: str | None, why: str) -> Question:
-    return Question(name=name, answers=answers, state=state, answer=answer, why=why)
+def _as(
+    name: str, answers: tuple[Answer, ...], state: State, answer: str | None, why: str, *, unit: str | None = None
+) -> Question:
+    return Question(name=name, answers=answers, state=state, answer=answer, unit=unit, why=why)
+
+
+def _unit(ruling: ReviewRuling, answers: tuple[Answer, ...]) -> str:
+    """The ruling's own unit, that of the answers it agrees with, or the one unit of all of them.
+
+    Raises InputError where that leaves more than one.
+    """
+    if ruling.unit:
+        return ruling.unit
+    value = shown(Fraction(ruling.value))
+    units = sorted({one.unit for one in answers if one.value == value} or {one.unit for one in answers})
+    if len(units) > 1:
+        raise InputError(
+            "a ruling without its unit",
+            where=ruling.question,
+            expected=f"unit: one of {', '.join(units)}",
+            found=ruling.value,
+        )
+    return units[0]
 
 
 def _answer(value: Fraction, unit: str, who: tuple[str, ...], checks: list[Check]) -> Answer:
@@ -109,7 +134,7 @@ def _divides(check: DividesCheck, value: Fraction) -> tuple[bool, str]:
 def _equals(check: EqualsCheck, value: Fraction) -> tuple[bool, str]:
     names = {name.replace("-", "_"): Decimal(figure) for name, figure in check.names.items()}
     try:
-        wanted = Fraction(evaluate(check.expression, names))
+        wanted = evaluate(check.expression, names)
     except ValueError as error:
         raise InputError("a check that cannot be reckoned", where=check.question, found=str(error)) from error
     held = abs(value - wanted) <= Fraction(check.tolerance) * abs(wanted)
@@ -124,7 +149,8 @@ def shown(value: Fraction) -> str:
 def lines(table: tuple[Question, ...]) -> Iterator[str]:
     """The table as text."""
     for question in table:
-        yield f"{question.name}: {question.answer or 'undecided'} ({question.state})"
+        decided = f"{question.answer} {question.unit}" if question.answer else "undecided"
+        yield f"{question.name}: {decided} ({question.state})"
         yield f"  {question.why}"
         for answer in question.answers:
             mark = "holds" if answer.holds and answer.reasons else "fails" if answer.reasons else "unchecked"

@@ -18,10 +18,10 @@ from runner.craft import sandbox
 from runner.craft.attempt import Task, handed_in, waiting, worked
 from runner.craft.bench import CANDIDATE, Bench, benches
 from runner.craft.candidate import allowed_files
-from runner.craft.command_line import require_command
 from runner.craft.crew import craftsperson
 from runner.craft.leases import alone, take_lease
 from runner.craft.retry import told
+from runner.craft.start import deviations, require_startable
 from runner.craft.store import Store, digests, git
 from runner.digest import canonical_json, sha256_file
 from runner.errors import InputError, StateError
@@ -32,7 +32,7 @@ from runner.model.craftsperson import CraftspersonEntry
 from runner.model.order import OrderFile, load_order, parse_order
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
-from runner.paths import command, config_home, state_home
+from runner.paths import command
 from runner.readiness import require_finished
 from runner.steps.state import Progress
 from runner.verify import verify
@@ -91,11 +91,6 @@ class Dispatch:
         """How many attempts there may be at this text."""
         return max(self.entry.limits.attempts - len(self.before), 0)
 
-    @property
-    def opens_network(self) -> bool:
-        """The order closes the network and the craftsperson needs it."""
-        return self.file.order.constraints.network == "none" and self.entry.limits.network == "open"
-
 
 def dispatch(given: Dispatch) -> Attempt | Path:
     """Attempts until one gives a candidate or none is left; the last one. For a person, the clone that awaits them.
@@ -144,33 +139,7 @@ def _may_start(given: Dispatch) -> None:
             next_step=command("check", given.order),
         )
     require_finished(order, given.workspace)
-    for shown in (Path(path).expanduser().resolve() for path in entry.readable):
-        for hidden in (given.checkout, given.workspace, state_home(), config_home()):
-            if shown.is_relative_to(hidden.resolve()) or hidden.resolve().is_relative_to(shown):
-                raise InputError(
-                    "a readable folder would show what has to stay hidden",
-                    where=f"{given.name}: readable",
-                    expected="folders apart from checkout, workspace, state and keys",
-                    found=f"{shown} beside {hidden}",
-                )
-    if entry.needs_sandbox and not sandbox.version():
-        raise StateError(
-            "this craftsperson asks nobody before it acts and is not started without a sandbox",
-            where=given.name,
-            expected="bubblewrap",
-            found="none",
-            next_step="install it (Debian: apt-get install bubblewrap)",
-        )
-    if entry.kind == "agent":
-        require_command(given.name, entry, given.workspace, given.checkout, sandboxed=bool(sandbox.version()))
-    if given.opens_network and not given.deviation:
-        raise InputError(
-            "the order closes the network and this craftsperson needs it",
-            where=f"{order.id}: constraints.network",
-            expected="a craftsperson without network",
-            found=given.name,
-            next_step='say why it may: --network-because "REASON"; it stands in the report',
-        )
+    require_startable(given.name, entry, order, given.workspace, given.checkout, deviation=given.deviation)
 
 
 def _may_hold_more(given: Dispatch) -> None:
@@ -275,11 +244,7 @@ def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
     """The next attempt. All attempts of a bench have one base; a clone begins with the last candidate there was."""
     order, entry, base = given.file.order, given.entry, attempts[0].base if attempts else head
     sandboxed = entry.kind == "agent" and bool(sandbox.version())
-    deviations = [f"network open: {given.deviation}"] if given.opens_network else []
-    if entry.kind == "agent" and not sandboxed:
-        deviations.append("no sandbox: bubblewrap is missing, so the network is open and nothing is hidden")
-    if given.before:
-        deviations.append(f"attempts before, at other texts of version {order.version}: {len(given.before)}")
+    more = (f"attempts before, at other texts of version {order.version}: {len(given.before)}",) if given.before else ()
     return Task(
         bench=given.bench,
         folder=given.bench.attempt_folder(len(attempts) + 1),
@@ -294,7 +259,7 @@ def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
         forbidden=order.scope.files_forbidden if order.scope else (),
         base=base,
         start=next((one.commit for one in reversed(attempts) if one.commit), base),
-        deviations=tuple(deviations),
+        deviations=(*deviations(entry, order, given.deviation), *more),
         sandboxed=sandboxed,
         accelerators=bool(order.constraints.gpu_allow),
     )

@@ -43,30 +43,43 @@ def next_version(text: str, file: ReviewFile, table: Sequence[Question], where: 
                 for answer in question.answers
                 for who in answer.who
             ],
-            "ruling": f"{question.answer} {question.answers[0].unit}",
+            "ruling": f"{question.answer} {question.unit}",
             "evidence": question.why,
         }
         for question in table
     ]
     reading = {"file": where, "why": f"the reviews of version {order.version}", "part_of_order": True}
     text = _counted(text, order.version + 1)
-    text = _added(_added(text, "rulings", rulings), "reading", [reading])
+    text = added(added(text, "rulings", rulings), "reading", [reading])
     parse_order(text)
     return text
 
 
+def _key(name: str) -> str:
+    """Pattern of a key at the margin, however it is written: ``id:``, ``id :``, ``"id":``."""
+    return rf"""(?m)^(?P<quote>["']?){name}(?P=quote)[ \t]*:(?=[ \t\n])"""
+
+
 def _counted(text: str, version: int) -> str:
-    text, found = re.subn(r"(?m)^version:.*$", f"version: {version}", text, count=1)
-    return text if found else re.sub(r"(?m)^(id:.*)$", rf"\1\nversion: {version}", text, count=1)
+    """Raises InputError where the version cannot be written into the text."""
+    line = f"version: {version}"
+    text, found = re.subn(_key("version") + "[^#\n]*?(?=[ \t]*(#|$))", line, text, count=1)
+    if not found:
+        text = re.sub(f"{_key('id')}.*$", lambda match: f"{match[0]}\n{line}", text, count=1)
+    if parse_order(text).version != version:
+        raise InputError(
+            "the version cannot be counted up", where="version", expected="a line `version: N` at the margin"
+        )
+    return text
 
 
-def _added(text: str, key: str, items: Sequence[dict[str, Any]]) -> str:
+def added(text: str, key: str, items: Sequence[dict[str, Any]]) -> str:
     """``text`` with more entries in the block list ``key``, which is made where it is missing."""
     dumped = yaml.safe_dump(list(items), allow_unicode=True, sort_keys=False, width=1000)
     block = "".join(f"  {line}\n" for line in dumped.splitlines())
-    if not re.search(rf"(?m)^{key}:", text):
+    if not re.search(_key(key), text):
         return f"{text.rstrip()}\n\n{key}:\n{block}"
-    found = re.search(rf"(?m)^{key}:[ ]*\n(?P<indent> *)- ", text)
+    found = re.search(_key(key) + r"[ ]*\n(?P<indent> *)- ", text)
     if found is None:
         raise InputError(
             "a list that cannot be added to", where=key, expected="one entry a line", found="another style"
@@ -77,4 +90,4 @@ def _added(text: str, key: str, items: Sequence[dict[str, Any]]) -> str:
     return text[:at] + block + text[at:]
 
 
-__all__ = ["next_version"]
+__all__ = ["added", "next_version"]

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -58,6 +59,8 @@ class Setting:
     limits: Limits
     journal: Journal
     sandboxed: bool
+    stop: threading.Event | None = None
+    """Set from another thread, it ends the session as an interrupt does; only the main thread gets those."""
 
 
 @dataclass
@@ -252,6 +255,8 @@ def _follow(process: subprocess.Popen[bytes], transcript: FileIO, watch: _Watch)
     assert process.stdin is not None and process.stdout is not None
     due, stopped = 0.0, 0.0
     while not stopped or time.monotonic() - stopped < STOP_SECONDS:
+        if watch.setting.stop and watch.setting.stop.is_set():
+            raise KeyboardInterrupt
         ready, _, _ = select.select([process.stdout], [], [], WATCH_SECONDS)
         if ready:
             data = os.read(process.stdout.fileno(), 1 << 16)

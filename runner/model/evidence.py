@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
-from runner.model.base import Instant, Operator, Record, Slug
+from runner.model.base import Digest, Instant, Operator, Record, Slug
 
 ROWS_EXACT = 64
 """Row counts 0..64 have a histogram bin each; the bin 65 holds every larger launch."""
@@ -117,3 +117,13 @@ class Evidence(Record):
     """What the runner drew for this window from the sealed seed (ids, needles, expected answers)."""
     facts: dict[str, JsonValue] = {}
     """Readings of instruments that do not talk to a server (desk parity tables, pack census)."""
+    plan: Digest | None = None
+    """SHA-256 of the sealed plan that the window is of; evidence of before it was written down lacks it."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """Evidence that lacks its plan keeps the bytes that it was signed with."""
+        written: dict[str, JsonValue] = dump(self)
+        if self.plan is None:
+            written.pop("plan", None)
+        return written

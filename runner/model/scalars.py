@@ -17,6 +17,9 @@ from runner.model.base import DecimalText
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)\Z")
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE]-?[0-9]+)?\Z")
+LARGEST = 2**63 - 1
+LONGEST = 400
+"""Characters of a number, and the largest power of ten in it."""
 _PRETENDS = re.compile(
     r"[-+]?(\.inf|\.nan|0x[0-9a-f]+|0o?[0-7]+|0b[01]+|[0-9][0-9_,]*[0-9_]|[0-9]+(:[0-9.]+)+|\.[0-9]+|[0-9]+\.?[0-9]*e\+?[0-9]+)\Z",
     re.IGNORECASE,
@@ -34,10 +37,17 @@ def _whole(value: object) -> object:
     if isinstance(value, Plain):
         if not _WHOLE.match(value):
             raise ValueError(f"expected a whole number such as 12, found {str(value)!r}")
-        return int(value)
+        return _integer(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"expected a whole number without quotes, found {value!r}")
     return value
+
+
+def _integer(text: str) -> int:
+    """Raises ValueError for more than 63 bits: nothing here counts so far."""
+    if len(text) > len(str(LARGEST)) + 1 or abs(int(text)) > LARGEST:
+        raise ValueError(f"a whole number beyond {LARGEST}")
+    return int(text)
 
 
 def _flag(value: object) -> object:
@@ -49,7 +59,11 @@ def _flag(value: object) -> object:
 
 
 def _number(value: object) -> object:
-    if isinstance(value, str) and _DECIMAL.match(value):
+    if isinstance(value, str) and (found := _DECIMAL.match(value)):
+        power = (found[3] or "e0")[1:]
+        digits = re.search("[1-9]", value[: found.start(3)] if found[3] else value)
+        if len(value) > LONGEST or abs(int(power)) > LONGEST or (digits and float(value) == 0):
+            raise ValueError("no number that binary64 holds")
         return str(value)
     raise ValueError(f"expected a number such as 0.02 or 1e-3, found {str(value)!r}")
 
@@ -65,7 +79,7 @@ def _free(value: object) -> object:
     if value in ("true", "false"):
         return value == "true"
     if _WHOLE.match(value):
-        return int(value)
+        return _integer(value)
     if _PRETENDS.match(value):
         raise ValueError(f"{str(value)!r} is read differently by different YAML readers: put it in quotes")
     return str(value)

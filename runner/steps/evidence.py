@@ -21,8 +21,8 @@ def path_of(run: Run, window: str) -> Path:
 
 
 def keep(run: Run, evidence: Evidence) -> None:
-    """Write one window's evidence and only then say so in the journal."""
-    data = evidence_bytes(evidence)
+    """Write one window's evidence, with the plan it is of, and only then say so in the journal."""
+    data = evidence_bytes(evidence.model_copy(update={"plan": run.sealed.digest}))
     write_whole(path_of(run, evidence.window), data)
     run.journal.write("window-closed", window=evidence.window, boot=evidence.boot, digest=sha256_bytes(data))
 

@@ -10,6 +10,7 @@ from pydantic import JsonValue, TypeAdapter
 from recipe.pack import inspect
 from runner.clock import now
 from runner.errors import InputError, SeatError
+from runner.material import desk_seed
 from runner.model.evidence import Call, Evidence
 from runner.model.order import Fact
 from runner.probes import Finding, findings
@@ -22,8 +23,7 @@ def parity(context: WindowContext) -> Evidence:
     Tensors, routes and inputs come from a seed that is drawn for the run, so that no library can know them.
     Raises SeatError where the desk does not answer with cases.
     """
-    seed = context.draw.integer(f"{context.window.id}/seed", 1 << 31)
-    arguments = {**context.window.arguments, "seed": seed}
+    arguments = {**context.window.arguments, "seed": desk_seed(context.draw, context.window.id)}
     at_ns = time.monotonic_ns()
 
     def collect() -> dict[str, JsonValue]:
@@ -53,7 +53,7 @@ def sanitizer(context: WindowContext) -> Evidence:
 
 def _job(context: WindowContext, method: str) -> Evidence:
     """The desk's answer to one job, whose material comes from a seed drawn for the run. SeatError where it has none."""
-    arguments = {**context.window.arguments, "seed": context.draw.integer(f"{context.window.id}/seed", 1 << 31)}
+    arguments = {**context.window.arguments, "seed": desk_seed(context.draw, context.window.id)}
     call = Call(method=method, arguments=arguments, results=(), at_ns=time.monotonic_ns())
 
     def collect() -> dict[str, JsonValue]:

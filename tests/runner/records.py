@@ -116,7 +116,14 @@ class Run:
 
 
 def make_plan(
-    *, order: str, order_text: str, seat: str, margin_percent: str, pairs: int, manifest: dict[str, JsonValue] | None
+    *,
+    order: str,
+    order_text: str,
+    seat: str,
+    margin_percent: str,
+    pairs: int,
+    manifest: dict[str, JsonValue] | None,
+    seed: bytes = SEED,
 ) -> Plan:
     """One shared boot with ``pairs`` quads of four speed blocks; a manifest is sealed as a subject."""
     seat_digest = digest_of(seat) if manifest is None else sha256_json(manifest)
@@ -153,7 +160,7 @@ def make_plan(
         variants={"incumbent": "incumbent", "candidate": "lna2"},
         pairing="block",
         pairs=pairs,
-        seed_commitment=commitment(SEED),
+        seed_commitment=commitment(seed),
         boots=(PlannedBoot(id="shared-1", role="shared", libraries=("incumbent", "lna2"), strict=2, seconds=20),),
         windows=windows,
         gates=(
@@ -240,6 +247,7 @@ def make_run(  # a whole run in one place reads best
     gates: str = "",
     resolved: Mapping[str, JsonValue] | None = None,
     manifest: dict[str, JsonValue] | None = None,
+    seed: bytes = SEED,
 ) -> Run:
     """Incumbent and candidate rates in tok/s decide the verdict; ``more`` is appended to the order.
 
@@ -248,10 +256,10 @@ def make_run(  # a whole run in one place reads best
     """
     gates = gates or f"  - {{name: speed, parameters: {{margin_percent: {margin_percent}}}}}\n"
     order_text = f"kind: kernel\nname: {order}\n{more}gates:\n{gates}"
-    sealed: dict[str, Any] = {"margin_percent": margin_percent, "pairs": pairs, "manifest": manifest}
+    sealed: dict[str, Any] = {"margin_percent": margin_percent, "pairs": pairs, "manifest": manifest, "seed": seed}
     plan = make_plan(order=order, order_text=order_text, seat=seat, **sealed)
     plan_digest = sha256_json(plan.model_dump(mode="json"))
-    boot, draw = _boot(label, started, ranks, resolved or {}), Draw(SEED, plan_digest)
+    boot, draw = _boot(label, started, ranks, resolved or {}), Draw(seed, plan_digest)
     files: dict[str, bytes] = {}
     samples = []
     for number, window in enumerate(plan.windows):
@@ -275,7 +283,7 @@ def make_run(  # a whole run in one place reads best
         order_digest=plan.order_digest,
         plan=plan,
         plan_digest=plan_digest,
-        seed=SEED.hex(),
+        seed=seed.hex(),
         intent_digest=intent,
         started_at=instant(started),
         ended_at=instant(started + timedelta(seconds=100)),

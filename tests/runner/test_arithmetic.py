@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from fractions import Fraction
+from math import isfinite
 
 import pytest
 from hypothesis import given
@@ -30,6 +32,23 @@ def test_values(expression: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("(10 ** 20 + 1) / 1 - 10 ** 20", Fraction(1)),
+        ("0.1 + 0.2", Fraction(3, 10)),
+        ("1 / 3 * 3", Fraction(1)),
+        ("10 ** 300 / 10 ** 299", Fraction(10)),
+        ("exact - 9007199254740992", Fraction(1)),
+        ("2 ** -2", Fraction(1, 4)),
+        ("4 ** 0.5", Fraction(2)),
+        ("max(rows, 1e300)", Fraction(10**300)),
+    ],
+)
+def test_values_are_exact(expression: str, expected: Fraction) -> None:
+    assert evaluate(expression, NAMES | {"exact": Decimal("9007199254740993")}) == expected
+
+
+@pytest.mark.parametrize(
     "expression",
     [
         "__import__('os').system('true')",
@@ -52,6 +71,12 @@ def test_values(expression: str, expected: float) -> None:
         "",
         "1j",
         "10.0 ** 400",
+        "(0 - 8) ** 0.5",
+        "1e999",
+        "10 ** 308 * 10 ** 308",
+        "9" * 350,
+        "2 ** 4096 ** 0.5 ** 2 * 2 ** 4000",
+        "0 ** -1",
     ],
 )
 def test_everything_else_is_refused_before_it_is_computed(expression: str) -> None:
@@ -65,4 +90,5 @@ def test_no_text_gives_anything_but_a_number_or_an_error(text: str) -> None:
         value = evaluate(text, NAMES)
     except ValueError:
         return
-    assert isinstance(value, int | float)
+    assert isinstance(value, Fraction)
+    assert isfinite(float(value))

@@ -229,7 +229,7 @@ def test_what_a_label_allows(
         decide.adopt(desk(workspace, demo_adopter), "r1", "good")
     if label == "attached":
         decide.adopt(desk(workspace, demo_adopter), "r1", "good to know", descriptive=True)
-        assert "descriptive" in section(text_of(workspace), "Standing")
+        assert "Run [r1]" in section(text_of(workspace), "Descriptive")
 
 
 def test_a_cpu_report_is_never_adopted_for_a_gpu_seat(

@@ -95,7 +95,8 @@ def test_a_reproduction_by_a_report_that_is_refused_proves_nothing(
 ) -> None:
     workspace, other = folder.parents[2], PrivateKey.generate()
     trust_key(repository_file(workspace), signer_line("runner", "demo-other", other.public))
-    second = publish(workspace, other, make_run(run="r2", started=START + timedelta(hours=1)), tmp_path / "again")
+    made = make_run(run="r2", seed=bytes(32), started=START + timedelta(hours=1))
+    second = publish(workspace, other, made, tmp_path / "again")
 
     def claimed() -> list[str]:
         known = book(workspace)

@@ -48,6 +48,10 @@ def test_a_figure_that_is_not_there_strikes() -> None:
     assert strikes(SEGMENT, Status.PASS, ())
 
 
+def test_a_figure_that_is_no_number_strikes() -> None:
+    assert strikes(SEGMENT, Status.PASS, (Figure(name="off over on", value="none"),))
+
+
 def test_other_actions_and_other_gates_stop_nothing() -> None:
     recorded = SEGMENT.model_copy(update={"action": "record"})
     assert not strikes(recorded, Status.FAIL, figure("1.0"))

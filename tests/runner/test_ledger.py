@@ -40,6 +40,26 @@ def test_each_entry_names_the_heads_before_it(workspace: Path, demo_runner: Priv
     assert list(book.tries.values()) == [2, 2]
 
 
+def test_a_copy_of_an_order_under_another_name_begins_no_new_count(workspace: Path, demo_runner: PrivateKey) -> None:
+    announce(workspace, make_run(run="r1"), demo_runner)
+    announce(workspace, make_run(run="r2", order="mini-lna2b"), demo_runner)
+    assert list(ledger.load(workspace, trust_of(workspace)).tries.values()) == [2, 2]
+
+
+@pytest.mark.parametrize("candidate", [{"library.lna2": digest_of("another")}, {}])
+def test_another_candidate_and_an_order_without_one_are_counted_for_themselves(
+    workspace: Path, demo_runner: PrivateKey, candidate: dict[str, str]
+) -> None:
+    first = announce(workspace, make_run(run="r1"), demo_runner)
+    intent = ledger.load(workspace, trust_of(workspace)).entries[first].of(SignedIntent)
+    for order in ("mini-lna2", "mini-other"):
+        other = intent.model_copy(update={"candidate": candidate, "order": order})
+        ledger.append(workspace, ledger.LEDGER, sign(other, {}, demo_runner))
+    tries = ledger.load(workspace, trust_of(workspace)).tries
+    assert tries[first] == 1
+    assert sorted(tries.values()) == ([1, 2, 2] if candidate else [1, 1, 1])
+
+
 def test_branches_merge(workspace: Path, demo_runner: PrivateKey, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(workspace, other)

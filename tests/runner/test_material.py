@@ -17,10 +17,12 @@ from runner.attest.trust import load_trust, repository_file, signer_line, trust_
 from runner.digest import canonical_json, sha256_bytes, sha256_json
 from runner.draw import Draw
 from runner.errors import TrustError
+from runner.exploits.honest import load, refusal
 from runner.judge import judge
-from runner.material import check_material, needle_answer
+from runner.material import check_material, desk_seed, needle_answer
 from runner.measured import pack_json, unpack
 from runner.model.evidence import Call, Evidence
+from runner.model.plan import PlannedWindow
 from runner.model.report import Measured, Packed
 from runner.paths import source_root
 from runner.report import REPORT
@@ -71,6 +73,43 @@ def test_a_perturbation_of_ones_own_is_refused() -> None:
         check_material(own, PLAN, DRAW, "x")
 
 
+def desk_evidence(window: PlannedWindow, **arguments: Any) -> Evidence:
+    """Of one desk job, asked with what the plan names and these on top."""
+    asked = {**window.arguments, "seed": desk_seed(DRAW, window.id), **arguments}
+    call = Call(method="kernel-speed", arguments=asked, results=(), at_ns=0)
+    return evidence().model_copy(update={"instrument": window.instrument, "calls": (call,)})
+
+
+def test_a_desk_job_is_asked_with_what_seed_and_plan_say() -> None:
+    window = WINDOW.model_copy(update={"instrument": "kernel-speed@1", "arguments": {"rows": [1, 2], "cold": 24}})
+    plan = PLAN.model_copy(update={"windows": (window,)})
+    check_material(desk_evidence(window), plan, DRAW, "x")
+    none = desk_evidence(window).model_copy(update={"calls": ()})
+    for other in (desk_evidence(window, seed=7), desk_evidence(window, rows=[1]), desk_evidence(window, warm=1), none):
+        with pytest.raises(TrustError, match="do not follow from the seed"):
+            check_material(other, plan, DRAW, "x")
+
+
+def test_evidence_that_names_another_plan_is_refused() -> None:
+    own = evidence()
+    check_material(own.model_copy(update={"plan": DRAW.plan}), PLAN, DRAW, "x")
+    check_material(own, PLAN, DRAW, "x")  # of before plans were named in it
+    assert "plan" not in own.model_dump(mode="json")
+    with pytest.raises(TrustError, match="evidence of another plan"):
+        check_material(own.model_copy(update={"plan": "2" * 64}), PLAN, DRAW, "x")
+
+
+@pytest.mark.parametrize(("more", "reason"), [(0, ""), (1, "the prompts do not follow from the seed and the plan")])
+def test_the_plan_of_a_desk_report_cannot_be_changed_by_whoever_signed_it(more: int, reason: str) -> None:
+    root = source_root()
+    honest = load(root / "reports/kernel-dense/20261130-141114-0709946c", root, load_trust(root, user=False))
+
+    def change(_: dict[str, Any], record: dict[str, Any]) -> None:
+        record["plan"]["windows"][0]["seconds"] += more
+
+    assert refusal(honest, change, announced=True) == reason
+
+
 Forge = Callable[[dict[str, Any]], None]
 
 
@@ -100,6 +139,7 @@ def forge(workspace: Path, key: PrivateKey, order: str, change: Forge) -> Path:
     signed = dsse.sign(canonical_json(intent), key)
     ledger.append(workspace, ledger.LEDGER, signed)
     predicate["plan"]["intent"] = sha256_bytes(signed)
+    predicate["parents"] = [predicate["plan"]["intent"]]
     measured = Measured.model_validate_json(canonical_json(record))
     verdicts = [judge(measured.plan, gate, measured.samples, measured.boots) for gate in measured.plan.gates]
     for gate, verdict in zip(predicate["gates"], verdicts, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from runner.steps.state import Silent
 from runner.verify import verify
 from runner.workflow import execute
 from tests.runner.flow_orders import kernel_order, write_order
-from tests.runner.records import START, digest_of, instant, make_run, publish, trust_of
+from tests.runner.records import SEED, START, digest_of, instant, make_run, publish, trust_of
 
 
 def test_another_key_runs_the_plan_again_and_signs_what_came_out(
@@ -72,6 +73,9 @@ def test_another_plan_is_not_run(home: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("another plan", "self-attested"),
         ("plan misnamed", "self-attested"),
         ("no second report", "self-attested"),
+        ("same seed", "self-attested"),
+        ("same evidence", "self-attested"),
+        ("copy of another's", "self-attested"),
     ],
 )
 def test_what_counts_as_a_reproduction(
@@ -81,8 +85,16 @@ def test_what_counts_as_a_reproduction(
     trust_key(repository_file(workspace), signer_line("runner", "demo-second", second.public))
     publish(workspace, demo_runner, make_run(run="r1"), tmp_path / "a")
     signer = demo_runner if forgery == "own key" else second
+    seed = SEED if forgery == "same seed" else bytes(32)
+    if forgery == "copy of another's":
+        third = PrivateKey.generate()
+        trust_key(repository_file(workspace), signer_line("runner", "demo-third", third.public))
+        honest = make_run(run="r3", seed=seed, started=START + timedelta(hours=1))
+        publish(workspace, third, honest, tmp_path / "c")
     made = make_run(
         run="r2",
+        seed=seed,
+        started=START if forgery == "same evidence" else START + timedelta(hours=2),
         rates=("10", "9") if forgery == "slower" else ("10.0", "20.5"),
         pairs=7 if forgery == "another plan" else 6,
     )

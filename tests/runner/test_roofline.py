@@ -73,3 +73,19 @@ def test_a_number_agrees_with_its_own_rounding_and_not_with_the_next(value: Deci
     assert agrees(str(written), value)
     step = Decimal(10) ** -places
     assert not agrees(str(written + 2 * step), value)
+
+
+def test_a_nought_agrees_with_nought_however_it_is_written() -> None:
+    for written in ("0", "0e20", "0.0e300"):
+        assert agrees(written, 0)
+        assert not agrees(written, 812_544)
+    assert agrees("1e20", 1.2e20)
+    assert agrees("0.0", Decimal("0.04"))
+    assert not agrees("0.0", Decimal("0.06"))
+
+
+def test_what_no_step_has_is_refused_and_many_rows_touch_every_expert() -> None:
+    assert unique_experts(256, 6, 2**62) == 256
+    assert unique_experts(256, 0, 4) == 0
+    with pytest.raises(ValueError, match="below nought"):
+        unique_experts(1, 6, -1)

@@ -191,3 +191,12 @@ def test_sigma_of_a_half_width_inverts_the_expected_range() -> None:
 def test_a_total_is_the_same_under_every_python() -> None:
     """``sum`` gives 1.0 here from Python 3.12 on, and 0.0 before."""
     assert stats.total([1e16, 1.0, -1e16]) == 0.0
+
+
+@pytest.mark.parametrize("count", [1000, 1001, 2500])
+def test_many_values_have_an_interval_too(count: int) -> None:
+    rank, coverage = stats.interval_rank(count, 0.95)
+    width = (count / 2 - rank) / (count**0.5 / 2)
+    assert width == pytest.approx(1.96, abs=0.1)
+    assert 0.95 <= coverage < 0.96
+    assert stats.mcnemar(count // 2, count - count // 2) == pytest.approx(0.5, abs=0.03)

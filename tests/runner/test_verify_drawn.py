@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +19,7 @@ from runner.model.report import EvidencePart, Measured
 from runner.model.sample import DivergenceDocument, DivergenceMeasure, Sample
 from runner.replay import replay
 from runner.verify_samples import check_drawn
+from serve.instruments import speed
 from serve.instruments.extract import extract
 from serve.instruments.kld import reduce
 
@@ -135,3 +137,95 @@ def test_a_divergence_is_read_in_whole_from_the_full_evidence() -> None:
     assert replay(measured(window, kinder), index, small, "here").drawn == ["kld-candidate"]
     with pytest.raises(TrustError, match="not what its instrument reads"):
         replay(measured(window, kinder), index, full, "here", full=full)
+
+
+def more_launches(sample: Sample) -> Sample:
+    first, *rest = sample.engagement
+    row, *others = first.witness
+    told = row.model_copy(update={"launches": row.launches + 1})
+    return sample.model_copy(update={"engagement": (first.model_copy(update={"witness": (told, *others)}), *rest)})
+
+
+def fewer_documents(sample: Sample) -> Sample:
+    assert isinstance(sample.measure, DivergenceMeasure)
+    fewer = sample.measure.model_copy(update={"documents": sample.measure.documents[1:]})
+    return sample.model_copy(update={"measure": fewer})
+
+
+def longer_document(sample: Sample) -> Sample:
+    assert isinstance(sample.measure, DivergenceMeasure)
+    first, *rest = sample.measure.documents
+    longer = first.model_copy(update={"positions": first.positions + 1})
+    return sample.model_copy(update={"measure": sample.measure.model_copy(update={"documents": (longer, *rest)})})
+
+
+def other_reference(sample: Sample) -> Sample:
+    measure = sample.measure.model_copy(update={"reference_window": "kld-floor"})
+    return sample.model_copy(update={"measure": measure})
+
+
+@pytest.mark.parametrize(
+    ("edit", "field"),
+    [
+        (more_launches, "engagement"),
+        (lambda sample: sample.model_copy(update={"engagement": sample.engagement[:-1]}), "engagement"),
+        (lambda sample: sample.model_copy(update={"variant": "another"}), "variant"),
+        (lambda sample: sample.model_copy(update={"boot": "another-1"}), "boot"),
+        (lambda sample: sample.model_copy(update={"disturbed": ("steal",)}), "disturbed"),
+        (lambda sample: sample.model_copy(update={"faults": ("made up",)}), "faults"),
+        (other_reference, "measure"),
+        (fewer_documents, "faults"),
+        (longer_document, "measure"),
+    ],
+)
+def test_what_an_extract_holds_of_a_divergence_is_compared(edit: Callable[[Sample], Sample], field: str) -> None:
+    window, evidence, sample = case()
+    index, small = kept(evidence)
+    assert replay(measured(window, sample), index, small, "here").drawn == ["kld-candidate"]
+    with pytest.raises(TrustError, match="not what its instrument reads") as refused:
+        replay(measured(window, edit(sample)), index, small, "here")
+    assert field in refused.value.found
+
+
+def test_launches_that_the_kept_counters_deny_are_refused() -> None:
+    """The reading claims that the kernel ran; counters that stood still say that nothing did."""
+    window, evidence, sample = case()
+    still = [evidence[0].model_copy(update={"counters_after": evidence[0].counters_before}), *evidence[1:]]
+    index, small = kept(still)
+    claimed = sample.model_copy(update={"evidence": tuple(index.files.values())})
+    with pytest.raises(TrustError, match="not what its instrument reads") as refused:
+        replay(measured(window, claimed), index, small, "here")
+    assert "engagement" in refused.value.found
+    honest = reduce(still, window)
+    assert replay(measured(window, honest), index, small, "here").drawn == ["kld-candidate"]
+
+
+def test_a_document_that_could_not_be_compared_is_read_again_with_its_reason() -> None:
+    window, (own, reference), _ = case()
+    first, *others = own.exchanges
+    evidence = [own.model_copy(update={"exchanges": tuple(others)}), reference]
+    sample = reduce(evidence, window)
+    assert f"{first.id}: never asked" in sample.faults
+    index, small = kept(evidence)
+    assert replay(measured(window, sample), index, small, "here").drawn == ["kld-candidate"]
+    with pytest.raises(TrustError, match="not what its instrument reads"):
+        replay(measured(window, sample.model_copy(update={"faults": ()})), index, small, "here")
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_disturbed_block_that_was_measured_again_keeps_its_sample(named: bool) -> None:
+    data = json.loads((CASE.parents[2] / "speed" / "FL-68-steal_fail" / "input.json").read_bytes())
+    window = PlannedWindow.model_validate_json(json.dumps(data["window"]))
+    (evidence,) = (Evidence.model_validate_json(json.dumps(one)) for one in data["evidence"])
+    sample = speed.reduce([evidence], window)
+    assert sample.disturbed
+    name = f"evidence/disturbed/{window.id}.1.json"
+    files = {name: canonical_json(evidence.model_dump(mode="json"))}
+    index = EvidencePart(archive=None, files={name: sha256_bytes(files[name])}, kept={})
+    samples = (sample,) if named else ()
+    record = cast(Measured, SimpleNamespace(plan=SimpleNamespace(windows=(window,)), samples=samples))
+    if named:
+        assert replay(record, index, files, "here").whole == [window.id]
+    else:
+        with pytest.raises(TrustError, match="a disturbed sample was left out"):
+            replay(record, index, files, "here")

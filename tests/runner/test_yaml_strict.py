@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from runner.errors import InputError
 from runner.hidden import INVISIBLE, REORDERING
 from runner.model.base import Record
+from runner.model.order import parse_order
+from runner.model.order.judgement import Primary
 from runner.model.scalars import Flag, Free, Number, Pin, Plain, Whole
 from runner.yaml_strict import MAX_NODES, parse, read
 from tests.calls import counted
@@ -227,3 +229,32 @@ def test_plain_marks_only_what_was_not_quoted() -> None:
     found = parse(b"a: 1\nb: '1'\n").value
     assert isinstance(found["a"], Plain)
     assert not isinstance(found["b"], Plain)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{metric: decode-rate, margin: 0,05, pairs: 6}", "a number with a comma"),
+        ("{metric: decode-rate, margin: '0,05', pairs: 6}", "expected a number such as 0.02"),
+        ("{metric: decode-rate, margin: 0.05, pairs: 6, languages: en}", "expected a list: [one, two]"),
+    ],
+)
+def test_slips_are_told_in_words_of_yaml(text: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(text.encode()).validate(Primary)
+    assert words in str(caught.value)
+    sound = parse(b"{metric: decode-rate, margin: 0.05, pairs: 6, languages: [en]}").validate(Primary)
+    assert sound.languages == ("en",)
+
+
+def test_an_order_without_a_kind_is_told_so() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_order("schema_version: 1\nid: one\n")
+    assert "kind: missing" in caught.value.found
+    assert "discriminator" not in caught.value.found
+
+
+@pytest.mark.parametrize("text", ["99999999999999999999", "-9223372036854775809", "9" * 5000])
+def test_whole_numbers_have_an_end(text: str) -> None:
+    with pytest.raises(InputError, match="not a valid"):
+        parse(f"{{metric: decode-rate, margin: 0.05, pairs: 6, tokens: {text}}}".encode()).validate(Primary)

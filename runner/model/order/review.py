@@ -27,6 +27,8 @@ class Review(Record):
     reviewer: Line
     lens: Line
     claims: tuple[ReviewClaim, ...]
+    deviations: tuple[Line, ...] = ()
+    """Where the session differed from what the order asks for, and why."""
 
     @model_validator(mode="after")
     def _one_answer_a_question(self) -> Self:
@@ -67,6 +69,8 @@ class ReviewRuling(Record):
 
     question: Slug
     value: Number
+    unit: Line | None = None
+    """Has to be said where the answers are in different units and the value is none of theirs alone."""
     by: Line
     evidence: Line
 

@@ -77,6 +77,13 @@ JUDGEMENT = [
     ("    planned: cold time of a launch\n", "", "gates.3.name", "one that is still to be written says `planned`"),
     ("    rests_on: [bytes]\n    measure", "    parameters: {x: 1}\n    measure", "gates.3", "no parameters yet"),
     ('op: ">", value: 190', 'op: ">"', "kill_lines.0", "belong together"),
+    ("gate: kernel-time, metric: launch", "gate: engaged, metric: x", "kill_lines.0.metric", "gives no figure 'x'"),
+    (
+        "  - name: speed\n",
+        "  - name: speed\n  - {name: kld, parameters: {bound: 0.01}, windows: {documents: 2400000000}}\n",
+        "gates.3.windows.documents",
+        "between 0 and 1000",
+    ),
     (
         "unit: µs, rests_on: [bytes]}]",
         "unit: µs, decided_before_run: false}]",
@@ -151,3 +158,13 @@ def test_blanks_come_alone() -> None:
         "why: A test asks for it.", "why: <why>\n  ceiling_not_for_verdict: [{what: x, value: 1, unit: <unit>}]"
     )
     assert {fault.message for fault in found} == {"still to be filled in: why", "still to be filled in: unit"}
+
+
+def test_a_kill_line_rests_on_a_figure_of_its_gate() -> None:
+    old = "gate: kernel-time, metric: launch"
+    for new in (
+        "gate: engaged, metric: windows proved",
+        "gate: engaged, metric: x, action: ship-off",  # ends no work
+        "gate: kernel-time, metric: whatever it will be",  # still to be written
+    ):
+        assert not faults_of(old, new), new

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from runner.cli import run
 from runner.craft.conflicts import Question, conflicts
+from runner.craft.next_version import next_version
 from runner.errors import InputError
-from runner.model.order import load_order
+from runner.model.order import load_order, parse_order
 from runner.model.order.review import Review, ReviewFile
 from runner.paths import source_root
 from runner.yaml_strict import parse
@@ -69,7 +70,7 @@ def test_the_table_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     path.write_text(F2)
     assert run(["conflicts", str(path)]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("step-count: 24 (arithmetic)")
+    assert out.startswith("step-count: 24 steps (arithmetic)")
     assert "46 steps, said by arithmetic (medium), gates (low), kernel (low): fails" in out
 
 
@@ -134,6 +135,8 @@ def test_different_units_are_not_compared() -> None:
     [
         ("question: step-count\n    counts", "question: other\n    counts", "nobody claims"),
         ("value: 46,", "value: many,", "expected a number"),
+        ("value: 46,", "value: 1e-999999999,", "no number that binary64 holds"),
+        ("value: 46,", "value: 0e99999999,", "no number that binary64 holds"),
         ("order: small-lna2", "order: small-lna2\nmore: 1", "Extra inputs"),
     ],
 )
@@ -141,6 +144,46 @@ def test_a_malformed_review_is_refused(old: str, new: str, words: str) -> None:
     with pytest.raises(InputError, match="is not a valid") as caught:
         table(F2.replace(old, new, 1))
     assert words in caught.value.found
+
+
+def test_a_ruling_keeps_its_unit(kit: Kit) -> None:
+    text = F2.partition("checks:")[0].replace("value: 46, unit: steps", "value: 46, unit: launches")
+    ruling = "rulings:\n  - {question: step-count, value: VALUE,MORE by: the synthesizer, evidence: counted again}\n"
+    assert table(text + ruling.replace("VALUE,MORE", "24,"))["step-count"].unit == "steps"
+    assert table(text + ruling.replace("VALUE,MORE", "46,"))["step-count"].unit == "launches"
+    with pytest.raises(InputError, match="without its unit") as caught:
+        table(text + ruling.replace("VALUE,MORE", "12,"))
+    assert caught.value.expected == "unit: one of launches, steps"
+    said = text + ruling.replace("VALUE,MORE", "12, unit: steps,")
+    assert table(said)["step-count"].unit == "steps"
+    file = parse(said.encode()).validate(ReviewFile)
+    made = next_version(kit.order.read_text(), file, conflicts(file), "reviews.yaml")
+    assert parse_order(made).rulings[0].ruling == "12 steps"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("id: small-lna2", "id : small-lna2"),
+        ("id: small-lna2", '"id": small-lna2'),
+        ("id: small-lna2", "id: small-lna2\nversion : 1"),
+        ("id: small-lna2", "id: small-lna2\n'version': 1  # the first"),
+    ],
+)
+def test_the_version_is_counted_up_however_it_is_written(kit: Kit, old: str, new: str) -> None:
+    text = kit.order.read_text()
+    assert text.count(old) == 1
+    file = parse(F2.encode()).validate(ReviewFile)
+    made = next_version(text.replace(old, new), file, conflicts(file), "reviews.yaml")
+    assert parse_order(made).version == 2
+    assert ("# the first" in made) == ("# the first" in new)
+
+
+def test_exact_figures_are_compared_exactly() -> None:
+    text = F2.partition("checks:")[0].replace("value: 24", "value: 9007199254740993")
+    check = "checks:\n  - kind: equals\n    question: step-count\n    expression: 9007199254740993 / 1\n"
+    answers = table(text + check + "    tolerance: 0\n    evidence: reckoned\n")["step-count"].answers
+    assert [answer.value for answer in answers if answer.holds] == ["9007199254740993"]
 
 
 def test_a_review_becomes_part_of_the_next_version(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
