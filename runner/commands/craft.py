@@ -37,16 +37,15 @@ def dispatch(
     import signal
 
     from runner.commands.progress import watching
-    from runner.craft.bench import benches
     from runner.craft.dispatch import Dispatch
     from runner.craft.dispatch import dispatch as give
+    from runner.craft.leases import let_go
     from runner.errors import InputError
     from runner.model.order import load_order
     from runner.paths import source_root, workspace
 
     if release:
-        name = load_order(order).order.id
-        held = sum(bench.release() for bench in benches() if bench.order == name) > 0
+        held = let_go(load_order(order))
         answer({"released": held}, "files let go" if held else "nothing was held", as_json=as_json)
         return 0
     if not to:

@@ -20,8 +20,9 @@ from runner.craft.guard import Watched
 from runner.craft.home import furnish
 from runner.craft.interruption import AGAIN, ENDED, JOURNAL, STARTED, Interruption, interruption
 from runner.craft.sandbox import Walls
-from runner.craft.session import Setting, finding, hold
-from runner.craft.store import REGULAR, Change, Store, digests, tree_digest
+from runner.craft.session import Setting, after_others, finding, hold
+from runner.craft.store import REGULAR, Change, Store, digests, tree_digest, unlock
+from runner.craft.trees import DEEPEST, remove, too_deep
 from runner.digest import canonical_json, sha256_bytes, sha256_file
 from runner.errors import SeatError, StateError
 from runner.files import write_whole
@@ -94,6 +95,8 @@ def worked(task: Task, store: Store) -> Attempt:
     earlier = unfinished(task)
     if earlier:
         task = replace(task, base=earlier.base, start=earlier.start, brief=task.brief + AGAIN)
+        os.close(after_others(task.folder))
+        unlock(task.walls.clone / ".git")
         _equip(task)
     else:
         prepare(task, store)
@@ -131,7 +134,7 @@ def sit(task: Task, stop: Event | None = None) -> tuple[Session, list[Finding]]:
         setting = _setting(task, task.entry.argv, task.folder / TRANSCRIPT, task.entry.limits, journal)
         held = hold(replace(setting, stop=stop))
     except SeatError:
-        shutil.rmtree(task.folder, ignore_errors=True)  # it never began
+        remove(task.folder)  # it never began
         raise
     journal.write(ENDED, exit_code=held.session.exit_code)
     compared = guard.compare(before, watched, held.wrote)
@@ -151,8 +154,8 @@ def _started(task: Task, journal: Journal) -> None:
 
 
 def waiting(task: Task, store: Store) -> Path:
-    """A person's clone, made where there is none yet."""
-    if not task.walls.clone.exists():
+    """A person's clone, made where there is none yet, or one that a stop left half made."""
+    if not interruption(task.folder, task.walls.clone):
         prepare(task, store)
         _started(task, Journal(task.folder / JOURNAL))
     return task.walls.clone
@@ -160,7 +163,7 @@ def waiting(task: Task, store: Store) -> Path:
 
 def handed_in(task: Task, store: Store) -> Attempt:
     """What a person made of the clone. Raises StateError where none was given."""
-    if not task.walls.clone.exists():
+    if not interruption(task.folder, task.walls.clone):
         raise StateError("nothing was given that could be handed in", where=str(task.walls.clone))
     transcript = task.folder / TRANSCRIPT
     transcript.touch()
@@ -181,7 +184,7 @@ def handed_in(task: Task, store: Store) -> Attempt:
 def prepare(task: Task, store: Store) -> None:
     """Clone, home and brief, all fresh. Raises StateError where the disk is too full."""
     walls = task.walls
-    shutil.rmtree(task.folder, ignore_errors=True)
+    remove(task.folder)
     task.folder.mkdir(parents=True)
     needed, free = FREE_BYTES + task.entry.limits.disk_bytes, shutil.disk_usage(task.folder).free
     if free < needed:
@@ -222,10 +225,14 @@ def _look(task: Task, store: Store, session: Session, found: list[Finding]) -> A
         found += repository.compare(task.walls.clone, given, store)
     except StateError as error:
         found.append(finding("not-a-file", f"the clone cannot be read: {error.what}: {error.found}"))
+    for folder in (task.walls.clone, task.walls.home, task.walls.temporary):
+        if deep := too_deep(folder):
+            place = shortened(str(deep.relative_to(task.folder)), NAME)
+            found.append(finding("not-a-file", f"folders more than {DEEPEST} below one another: {place}"))
     kinds = {one.kind for one in found}
     if session.exit_code in NOT_RUN and kinds == {"failed", "no-change"}:
         words = next(one.detail for one in found if one.kind == "failed")
-        shutil.rmtree(task.walls.clone, ignore_errors=True)
+        remove(task.walls.clone)
         raise SeatError(
             "the craftsperson's command could not be run, so no attempt is counted",
             where=" ".join(task.entry.argv),
@@ -248,7 +255,7 @@ def _look(task: Task, store: Store, session: Session, found: list[Finding]) -> A
         tree=None if found or commit is None else tree_digest(digests(store.files(task.base, commit, task.allowed))),
     )
     for folder in (task.walls.home, task.walls.temporary):
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
     task.bench.keep(attempt)
     return attempt
 
@@ -263,6 +270,7 @@ def _frozen(task: Task, store: Store) -> tuple[str, tuple[Change, ...]]:
     clone = task.walls.clone
     if clone.is_symlink() or not clone.is_dir():
         raise StateError("it was removed or replaced", found=str(clone))
+    (task.folder / "index.lock").unlink(missing_ok=True)
     commit = store.freeze(clone, task.base, task.folder / "index", f"attempt-{task.number}")
     return commit, store.changes(task.base, commit)
 

@@ -3,6 +3,7 @@
 store.git/             every frozen candidate
 candidate.json         the newest one
 passed-over.json       runs whose seat was broken: they judge nobody
+bench.json             whose bench it is
 lease.json             files that no other order may touch until this one is finished or let go
 attempts/<n>/          clone, brief.md, transcript.log, journal.jsonl, attempt.json
 reviews/<n>/           the same for each reviewer
@@ -15,14 +16,12 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.clock import now
-from runner.craft.globs import permitted
-from runner.digest import canonical_json
+from runner.digest import canonical_json, sha256_file
 from runner.errors import StateError
 from runner.files import write_whole
 from runner.model.attempt import Attempt, CandidateFile, History
@@ -34,6 +33,7 @@ CRAFT = "craft"
 REVIEWS = "reviews"
 SEALED = "sealed"
 CANDIDATE = "candidate.json"
+KNOWN = "bench.json"
 PASSED_OVER = "passed-over.json"
 
 
@@ -45,6 +45,16 @@ class Lease(Record):
     files: tuple[str, ...]
     """Globs, as the order allows them."""
     since: Instant
+
+
+class Known(Record):
+    """``bench.json``."""
+
+    order: Slug
+    digest: Digest
+    version: int | None = None
+    path: str = ""
+    """Where the order stood when it was last given to somebody. Benches of earlier releases say neither."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,20 @@ class Bench:
     def named(cls, order: Slug, digest: Digest) -> Bench:
         """The bench of the order with this id and digest."""
         return cls(crafts() / f"{order}-{digest[:12]}", order, digest)
+
+    def introduce(self, path: Path, version: int) -> None:
+        """Write ``bench.json``: from now on it is one of :func:`benches`."""
+        known = Known(order=self.order, digest=self.digest, version=version, path=str(path.resolve()))
+        write_whole(self.folder / KNOWN, canonical_json(known.model_dump(mode="json")))
+
+    def known(self) -> Known:
+        """Whose bench it is."""
+        return Known.model_validate_json((self.folder / KNOWN).read_bytes())
+
+    def stands(self) -> bool:
+        """Whether its very text stands where it stood: somebody can still go on with it."""
+        path = self.known().path
+        return bool(path) and Path(path).is_file() and sha256_file(Path(path)) == self.digest
 
     def attempts(self) -> tuple[Attempt, ...]:
         """Every finished attempt, oldest first."""
@@ -117,7 +141,11 @@ class Bench:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StateError("somebody works on this order now", where=str(self.folder)) from None
+            raise StateError(
+                "somebody works on this order now",
+                where=str(self.folder),
+                next_step="wait until that is over, or interrupt it: what was done so far is kept",
+            ) from None
         else:
             yield
         finally:
@@ -145,43 +173,12 @@ def crafts() -> Path:
 
 
 def benches() -> list[Bench]:
-    """Every bench of this user that has a lease or an attempt."""
+    """Every bench of this user that somebody was given an order at."""
     found = []
-    for path in sorted(crafts().glob("*/bench.json")):
-        about = json.loads(path.read_bytes())
-        found.append(Bench(path.parent, about["order"], about["digest"]))
+    for path in sorted(crafts().glob(f"*/{KNOWN}")):
+        known = Known.model_validate_json(path.read_bytes())
+        found.append(Bench(path.parent, known.order, known.digest))
     return found
 
 
-def take_lease(bench: Bench, name: str, allowed: Sequence[str], files: Sequence[str]) -> None:
-    """Hold ``allowed`` for this order. ``files`` are the checkout's, to see where two globs meet.
-
-    An earlier text of the order lets go. Raises StateError where another order holds one of the same files.
-    """
-    write_whole(bench.folder / "bench.json", canonical_json({"order": bench.order, "digest": bench.digest}))
-    wanted = _reach(allowed, files)
-    for other in benches():
-        lease = other.lease()
-        if lease is None or other.folder == bench.folder:
-            continue
-        if other.order == bench.order and not other.at_work():
-            other.release()  # an earlier text of this order, which nobody can go on with
-            continue
-        if both := wanted & _reach(lease.files, files):
-            raise StateError(
-                "another order holds these files",
-                where=", ".join(sorted(both)),
-                expected="files that no order is working on",
-                found=f"{lease.order}, given to {lease.craftsperson} at {lease.since}",
-                next_step=f"finish it, or let them go: runner dispatch orders/{lease.order}.yaml --release",
-            )
-    lease = Lease(order=bench.order, craftsperson=name, files=tuple(allowed), since=now())
-    write_whole(bench.folder / "lease.json", canonical_json(lease.model_dump(mode="json")))
-
-
-def _reach(patterns: Sequence[str], files: Sequence[str]) -> set[str]:
-    """The files that globs take, and the globs themselves: two orders may be about to make the same new file."""
-    return {path for path in files if permitted(path, patterns)} | set(patterns)
-
-
-__all__ = ["CANDIDATE", "CRAFT", "REVIEWS", "Bench", "Lease", "benches", "crafts", "take_lease"]
+__all__ = ["CANDIDATE", "CRAFT", "REVIEWS", "Bench", "Known", "Lease", "benches", "crafts"]

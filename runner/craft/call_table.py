@@ -58,6 +58,9 @@ class ProcessCall:
     is_descriptor: bool = False
     group: bool = False
     """Whether a negative number is a group of processes, and -1 all of them."""
+    kind: int | None = None
+    """Argument that says what the number is: ``first_kind`` a process, the next one a group, the third a user."""
+    first_kind: int = 0
     when: When | None = None
 
 
@@ -134,6 +137,15 @@ CALLS: dict[str, Call] = {
     "process_vm_readv": ProcessCall(0),
     "process_vm_writev": ProcessCall(0),
     "prlimit64": ProcessCall(0, when=When(0)),
+    "setpriority": ProcessCall(1, kind=0),
+    "ioprio_set": ProcessCall(1, kind=0, first_kind=1),
+    "sched_setaffinity": ProcessCall(0, when=When(0)),
+    "sched_setscheduler": ProcessCall(0, when=When(0)),
+    "sched_setparam": ProcessCall(0, when=When(0)),
+    "sched_setattr": ProcessCall(0, when=When(0)),
+    "migrate_pages": ProcessCall(0, when=When(0)),
+    "move_pages": ProcessCall(0, when=When(0)),
+    "process_madvise": ProcessCall(0, is_descriptor=True),
     "bind": SocketCall(1, 2, binds=True),
     "connect": SocketCall(1, 2),
     "sendto": SocketCall(4, 5, when=When(4)),
@@ -168,7 +180,9 @@ NUMBERS = {
             **{"mount": 165, "umount2": 166, "pivot_root": 155, "chroot": 161, "setns": 308, "open_tree": 428},
             **{"move_mount": 429, "fsopen": 430, "fsmount": 432, "mount_setattr": 442, "swapon": 167, "acct": 163},
             **{"reboot": 169, "init_module": 175, "finit_module": 313, "kexec_load": 246, "settimeofday": 164},
-            **{"clock_settime": 227, "prctl": 157, "seccomp": 317},
+            **{"clock_settime": 227, "prctl": 157, "seccomp": 317, "setpriority": 141, "ioprio_set": 251},
+            **{"sched_setaffinity": 203, "sched_setscheduler": 144, "sched_setparam": 142, "sched_setattr": 314},
+            **{"migrate_pages": 256, "move_pages": 279, "process_madvise": 440},
         },
     ),
     "aarch64": (
@@ -185,7 +199,9 @@ NUMBERS = {
             **{"umount2": 39, "pivot_root": 41, "chroot": 51, "setns": 268, "open_tree": 428, "move_mount": 429},
             **{"fsopen": 430, "fsmount": 432, "mount_setattr": 442, "swapon": 224, "acct": 89, "reboot": 142},
             **{"init_module": 105, "finit_module": 273, "kexec_load": 104, "settimeofday": 170, "clock_settime": 112},
-            **{"prctl": 167, "seccomp": 277},
+            **{"prctl": 167, "seccomp": 277, "setpriority": 140, "ioprio_set": 30, "sched_setaffinity": 122},
+            **{"sched_setscheduler": 119, "sched_setparam": 118, "sched_setattr": 274, "migrate_pages": 238},
+            **{"move_pages": 239, "process_madvise": 440},
         },
     ),
 }

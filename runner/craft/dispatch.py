@@ -16,9 +16,10 @@ from runner.brief.render import brief_of
 from runner.check import check_file
 from runner.craft import sandbox
 from runner.craft.attempt import Task, handed_in, waiting, worked
-from runner.craft.bench import CANDIDATE, Bench, benches, take_lease
+from runner.craft.bench import CANDIDATE, Bench, benches
 from runner.craft.candidate import allowed_files
 from runner.craft.crew import craftsperson
+from runner.craft.leases import alone, take_lease
 from runner.craft.retry import told
 from runner.craft.start import deviations, require_startable
 from runner.craft.store import Store, digests, git
@@ -77,6 +78,19 @@ class Dispatch:
         """Where it is worked on."""
         return Bench.of(self.file)
 
+    @cached_property
+    def before(self) -> tuple[Attempt, ...]:
+        """Attempts at other texts of this very version: a word more in its file makes no new order of it."""
+        mine = (self.file.order.id, self.file.order.version)
+        others = [bench for bench in benches() if bench.folder != self.bench.folder]
+        same = [bench for bench in others if (bench.order, bench.known().version) == mine]
+        return tuple(attempt for bench in same for attempt in settled(bench, self.workspace))
+
+    @property
+    def bound(self) -> int:
+        """How many attempts there may be at this text."""
+        return max(self.entry.limits.attempts - len(self.before), 0)
+
 
 def dispatch(given: Dispatch) -> Attempt | Path:
     """Attempts until one gives a candidate or none is left; the last one. For a person, the clone that awaits them.
@@ -89,7 +103,11 @@ def dispatch(given: Dispatch) -> Attempt | Path:
     bench, entry = given.bench, given.entry
     with bench.hold():
         store, head = Store.of(bench.folder / "store.git", given.checkout)
-        take_lease(bench, given.name, given.allowed, git("ls-files", folder=given.checkout).decode().splitlines())
+        files = git("ls-files", folder=given.checkout).decode().splitlines()
+        with alone():
+            _may_hold_more(given)
+            bench.introduce(given.order, given.file.order.version)
+            take_lease(bench, given.name, given.allowed, files)
         while True:
             attempts = settled(bench, given.workspace)
             _may_go_on(given, attempts)
@@ -102,9 +120,9 @@ def dispatch(given: Dispatch) -> Attempt | Path:
                 given.progress.note(f"attempt {attempt.number}: {note}")
             for fault in attempt.findings:
                 given.progress.note(f"attempt {attempt.number}: {fault.kind}: {fault.detail}")
-            if attempt.commit is not None:
-                _freeze(given, store, attempt)
-            if attempt.commit is not None or attempt.number >= entry.limits.attempts or entry.kind == "person":
+            if attempt.waits:
+                candidate_of(given, attempt)
+            if attempt.commit is not None or attempt.number >= given.bound or entry.kind == "person":
                 return attempt
 
 
@@ -121,6 +139,13 @@ def _may_start(given: Dispatch) -> None:
             next_step=command("check", given.order),
         )
     require_finished(order, given.workspace)
+    require_startable(given.name, entry, order, given.workspace, given.checkout, deviation=given.deviation)
+
+
+def _may_hold_more(given: Dispatch) -> None:
+    """Raises StateError where the craftsperson has as many other orders as this one's maker allows."""
+    order = given.file.order
+    named = {one.name: one.max for one in order.people.craftspeople}
     leases = [lease for bench in benches() if (lease := bench.lease()) and lease.craftsperson == given.name]
     others = sorted({lease.order for lease in leases} - {order.id})
     if named and len(others) >= named[given.name]:
@@ -130,36 +155,38 @@ def _may_start(given: Dispatch) -> None:
             expected=f"at most {named[given.name]}",
             found=", ".join(others),
         )
-    require_startable(given.name, entry, order, given.workspace, given.checkout, deviation=given.deviation)
 
 
 def _may_go_on(given: Dispatch, attempts: Sequence[Attempt]) -> None:
-    order, bound = given.file.order, given.entry.limits.attempts
+    order, bound = given.file.order, given.bound
     last = attempts[-1] if attempts else None
     if sha256_file(given.order) != given.file.digest:
         raise StateError("the order was changed while it was worked on", where=str(given.order), found="other bytes")
     if last and last.judged and last.judged.verdict is Status.PASS:
         raise StateError("the order is finished", where=order.id, found=f"a verified report, run {last.judged.run}")
     if last and last.waits:
+        candidate_of(given, last)
         raise StateError(
             "a candidate waits to be judged",
             where=order.id,
             found=f"attempt {last.number}, commit {last.commit}",
             next_step=command("dispatch", given.order, "--to", given.name, "--execute"),
         )
-    if last and last.judged and last.judged.killed:
+    killed = next((one.judged for one in (*given.before, *attempts[-1:]) if one.judged and one.judged.killed), None)
+    if killed:
         raise StateError(
             "a kill line struck: the work on this order is stopped",
             where=order.id,
-            found=f"{', '.join(last.judged.killed)} in run {last.judged.run}",
+            found=f"{', '.join(killed.killed)} in run {killed.run}",
             next_step="a new version of the order, or another one",
         )
     if len(attempts) >= bound:
+        before = f", and {len(given.before)} at other texts of version {order.version}" if given.before else ""
         raise StateError(
             "the attempts are used up",
             where=order.id,
-            expected=f"at most {bound}",
-            found=str(len(attempts)),
+            expected=f"at most {given.entry.limits.attempts}",
+            found=f"{len(attempts)}{before}",
             next_step="a new version of the order, or a higher limits.attempts",
         )
 
@@ -217,13 +244,14 @@ def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
     """The next attempt. All attempts of a bench have one base; a clone begins with the last candidate there was."""
     order, entry, base = given.file.order, given.entry, attempts[0].base if attempts else head
     sandboxed = entry.kind == "agent" and bool(sandbox.version())
+    more = (f"attempts before, at other texts of version {order.version}: {len(given.before)}",) if given.before else ()
     return Task(
         bench=given.bench,
         folder=given.bench.attempt_folder(len(attempts) + 1),
         number=len(attempts) + 1,
         name=given.name,
         entry=entry,
-        brief=brief_of(given.order) + told(attempts, entry.limits.attempts),
+        brief=brief_of(given.order) + told(attempts, given.bound),
         order=given.order.resolve(),
         checkout=given.checkout,
         workspace=given.workspace,
@@ -231,14 +259,19 @@ def _task(given: Dispatch, attempts: tuple[Attempt, ...], head: str) -> Task:
         forbidden=order.scope.files_forbidden if order.scope else (),
         base=base,
         start=next((one.commit for one in reversed(attempts) if one.commit), base),
-        deviations=deviations(entry, order, given.deviation),
+        deviations=(*deviations(entry, order, given.deviation), *more),
         sandboxed=sandboxed,
         accelerators=bool(order.constraints.gpu_allow),
     )
 
 
-def _freeze(given: Dispatch, store: Store, attempt: Attempt) -> None:
+def candidate_of(given: Dispatch, attempt: Attempt) -> Path:
+    """``candidate.json`` of an attempt that waits; made where a stop came between the attempt's end and this file."""
+    path, known = given.bench.folder / CANDIDATE, given.bench.candidate()
+    if known is not None and known.commit == attempt.commit:
+        return path
     assert attempt.commit is not None and attempt.tree is not None
+    store = Store(given.bench.folder / "store.git")
     candidate = CandidateFile(
         store=str(store.path),
         base=attempt.base,
@@ -247,7 +280,8 @@ def _freeze(given: Dispatch, store: Store, attempt: Attempt) -> None:
         files=digests(store.files(attempt.base, attempt.commit, given.allowed)),
         history=given.bench.history(),
     )
-    write_whole(given.bench.folder / CANDIDATE, canonical_json(candidate.model_dump(mode="json")))
+    write_whole(path, canonical_json(candidate.model_dump(mode="json")))
+    return path
 
 
-__all__ = ["Dispatch", "dispatch", "settled"]
+__all__ = ["Dispatch", "candidate_of", "dispatch", "settled"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.craft.store import git
+from runner.craft.trees import walk
 from runner.digest import sha256_file
 from runner.model.attempt import Finding, FindingKind
 from runner.paths import config_home
@@ -171,7 +172,7 @@ def _refs(repository: Path, *, ours: bool) -> Iterator[tuple[str, str]]:
         listed = git("for-each-ref", "--format=%(refname) %(objectname)", folder=repository.parent).decode()
         yield from ((name, value) for name, value in map(str.split, listed.splitlines()))
         return
-    paths = [*(repository / "refs").rglob("*"), *(repository / name for name in ("HEAD", "packed-refs"))]
+    paths = [*walk(repository / "refs"), *(repository / name for name in ("HEAD", "packed-refs"))]
     for path in sorted([*paths, repository / "logs" / "refs" / "stash"]):
         if path.is_file():
             yield str(path), sha256_file(path)
@@ -192,10 +193,11 @@ def _files(watched: Watched) -> Iterator[Path]:
     """Every file of the workspace, of this user's keys and of all attempts, but for what is somebody's own."""
     workspace = watched.workspace
     for top in (workspace / "orders", workspace / "canon", workspace / "reports", config_home(), watched.crafts):
-        for place, folders, files in os.walk(top):
-            here = Path(place)
-            folders[:] = [name for name in folders if name not in OURS and here / name not in watched.own]
-            yield from (here / name for name in files if name not in OURS)
+        yield from (
+            path
+            for path in walk(top, lambda folder: folder.name not in OURS and folder not in watched.own)
+            if path.name not in OURS
+        )
 
 
 def _code() -> Iterator[Path]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runner.craft.bench import CANDIDATE
-from runner.craft.dispatch import Dispatch, dispatch, settled
+from runner.craft.dispatch import Dispatch, candidate_of, dispatch, settled
 from runner.craft.taken import CandidateError, taken
 from runner.errors import SeatError, StateError
 from runner.model.attempt import Attempt
@@ -52,7 +51,7 @@ def carry_out(given: Dispatch, seat: str = "") -> Carried:
     """
     order = runnable(given.file)
     require_ready(order, load_manifest(seat or target_of(order).seat))  # before anybody works on what nobody can judge
-    bench, bound, run, code = given.bench, given.entry.limits.attempts, "", Status.FAIL.exit_code
+    bench, bound, run, code = given.bench, given.bound, "", Status.FAIL.exit_code
     while True:
         attempts = settled(bench, given.workspace)
         if not (attempts and attempts[-1].waits):
@@ -62,7 +61,8 @@ def carry_out(given: Dispatch, seat: str = "") -> Carried:
             given = replace(given, hand_in=False) if given.hand_in else given
             if made.commit is None:
                 return Carried(settled(bench, given.workspace), Status.FAIL.exit_code, run=run)
-        executed, code = _judged(given, seat)
+            attempts = settled(bench, given.workspace)
+        executed, code = _judged(given, seat, candidate_of(given, attempts[-1]))
         run = executed.name
         if code == Status.INVALID.exit_code:
             _seat_can_judge(given, executed)
@@ -74,13 +74,13 @@ def carry_out(given: Dispatch, seat: str = "") -> Carried:
         given.progress.note(f"attempt {last.number} was refused; {bound - last.number} left")
 
 
-def _judged(given: Dispatch, seat: str) -> tuple[Run, int]:
+def _judged(given: Dispatch, seat: str, candidate: Path) -> tuple[Run, int]:
     """The run of the waiting candidate and its exit code: one that was stopped goes on."""
     run = open_run(
         given.order,
         seat=seat,
         resume=_stopped(given),
-        candidate=given.bench.folder / CANDIDATE,
+        candidate=candidate,
         progress=given.progress,
     )
     given.progress.note(f"run {run.name} in {run.folder}")

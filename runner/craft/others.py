@@ -10,6 +10,8 @@ from runner.craft.call_table import ProcessCall
 
 EVERYBODY = "every process"
 _ALL = -1
+_GROUP, _USER = 1, 2
+"""Kinds of numbers, counted from a process."""
 
 
 class Others:
@@ -50,10 +52,21 @@ class Others:
         if call.is_descriptor:
             about = Path(f"/proc/{caller}/fdinfo/{number}").read_text()
             number = next((int(line.split()[1]) for line in about.splitlines() if line.startswith("Pid:")), 0)
-        if number > 0 or (number == _ALL and call.group):
+        if call.kind is not None:
+            yield from self._of_kind(caller, _signed(arguments[call.kind]) - call.first_kind, number)
+        elif number > 0 or (number == _ALL and call.group):
             yield number
         elif number < _ALL and call.group:
             yield from _members(-number)
+
+    def _of_kind(self, caller: int, kind: int, number: int) -> Iterator[int]:
+        """A process, a group or all of a user; 0 is the caller, its group or its user."""
+        if kind == _GROUP:
+            yield from _members(number or int(_stat(caller)[2]))
+        elif kind == _USER:
+            yield _ALL
+        elif number > 0:
+            yield number
 
 
 def _members(group: int) -> Iterator[int]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runner.craft.store import Store, git
+from runner.craft.trees import walk
 from runner.digest import sha256_bytes
 from runner.errors import StateError
 from runner.model.attempt import Finding
@@ -50,7 +51,7 @@ def read(clone: Path) -> Listing:
         return {".git": "gone or replaced"}
     found = dict(_configuration(repository / "config"))
     for name in TOLD:
-        for path in sorted((repository / name, *(repository / name).rglob("*"))):
+        for path in sorted((repository / name, *walk(repository / name))):
             about = _about(path)
             if about is not None:
                 found |= _entry(str(path.relative_to(repository)), path, about)

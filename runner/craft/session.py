@@ -151,15 +151,19 @@ class Held:
     """Every path outside that it asked to change; None where nobody knows all of them."""
 
 
+def after_others(folder: Path) -> int:
+    """The attempt's lock, which the keeper of an interrupted session holds until everything below it has ended."""
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
 def hold(setting: Setting) -> Held:
     """Run the command to its end or to a limit; what happened, and what was wrong with it.
 
     Raises SeatError where the command cannot be started. Whatever ends this process ends the session too.
     """
-    lock = os.open(setting.transcript.parent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(
-        lock, fcntl.LOCK_EX
-    )  # the keeper of an interrupted session holds it until everything below it has ended
+    lock = after_others(setting.transcript.parent)
     started, watch = now(), _Watch(setting)
     receive, send = os.pipe()
     with setting.transcript.open("ab", buffering=0) as transcript:  # after what was said before an interruption
@@ -332,4 +336,4 @@ def _last_words(transcript: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "none")
 
 
-__all__ = ["Held", "Setting", "finding", "hold", "sizes"]
+__all__ = ["Held", "Setting", "after_others", "finding", "hold", "sizes"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.craft.globs import permitted
+from runner.craft.trees import walk
 from runner.digest import sha256_bytes, sha256_json
 from runner.errors import InputError, StateError
 
@@ -74,13 +75,14 @@ class Store:
     def of(cls, path: Path, checkout: Path) -> tuple[Store, str]:
         """Make or open it, bring the checkout's present commit in, and give that commit's id.
 
-        Raises InputError where the checkout is no git repository.
+        Only where nobody else works on it: what a stop left locked or half made becomes whole. Raises
+        InputError where the checkout is no git repository.
         """
         store = cls(path)
         if not (checkout / ".git").exists():
             raise InputError("the checkout is no git repository", where=str(checkout), expected="a clone of it")
-        if not path.exists():
-            git("init", "--quiet", "--bare", str(path))
+        unlock(path)
+        git("init", "--quiet", "--bare", str(path))
         store.run("fetch", "--quiet", "--no-tags", str(checkout), "HEAD")
         return store, store.text("rev-parse", "FETCH_HEAD")
 
@@ -140,6 +142,15 @@ class Store:
         return found
 
 
+def unlock(repository: Path) -> None:
+    """Remove the locks that a git left which was ended by force; only where none works on the repository now."""
+    if repository.is_symlink():
+        return
+    for path in (*repository.glob("*.lock"), *walk(repository / "refs")):
+        if path.suffix == ".lock" and not path.is_dir():
+            path.unlink()
+
+
 def digests(files: dict[str, bytes]) -> dict[str, str]:
     """SHA-256 of each file."""
     return {path: sha256_bytes(data) for path, data in sorted(files.items())}
@@ -150,4 +161,4 @@ def tree_digest(files: dict[str, str]) -> str:
     return sha256_json(files)
 
 
-__all__ = ["REGULAR", "Change", "Store", "digests", "git", "tree_digest"]
+__all__ = ["REGULAR", "Change", "Store", "digests", "git", "tree_digest", "unlock"]

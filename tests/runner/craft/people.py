@@ -260,6 +260,19 @@ def stays_and_peeks(top: str) -> None:
     stays()
 
 
+def stays_in_git(*_: str) -> None:
+    """Is ended where its git holds the index; told so, it commits."""
+    if "Your work was interrupted" in sys.stdin.read():
+        Path("begun").unlink()
+        honest()
+        subprocess.run(["git", "commit", "--all", "--quiet", "--message", "mine"], check=True)
+    else:
+        for name in ("index", "HEAD", "refs/heads/work"):
+            Path(f".git/{name}.lock").touch()
+        Path("begun").touch()
+        time.sleep(3600)
+
+
 def ends_when_told(flag: str) -> None:
     """Waits until somebody else has done something."""
     honest()
@@ -277,6 +290,19 @@ def reaches(keeper: str) -> None:
         with contextlib.suppress(OSError):
             os.kill(parent, number)
     ctypes.CDLL(None).ptrace(16, parent, 0, 0)
+
+
+def nests(places: str, depth: str) -> None:
+    """Folders in one another, more than a walk by recursion can follow; the last one is closed."""
+    honest()
+    clone = Path.cwd()
+    for place in places.split(","):
+        os.chdir(Path.home() if place == "home" else clone / place)
+        for _ in range(int(depth)):
+            Path("deeper").mkdir()
+            os.chdir("deeper")
+        Path("file").touch()
+        Path().chmod(0)
 
 
 def writes_c(*_: str) -> None:

@@ -20,6 +20,10 @@ libc = ctypes.CDLL(None, use_errno=True)
 prctl = libc.prctl
 PARENT = os.getppid()
 
+def by_number(intel, arm, *arguments):
+    number = intel if os.uname().machine == "x86_64" else arm
+    return libc.syscall(number, *arguments) == -1 and ctypes.get_errno()
+
 def tried(function, *arguments):
     try:
         function(*arguments)
@@ -104,6 +108,15 @@ def test_where_a_call_leads_is_what_is_noted(tmp_path: Path, program: str, wrote
         "assert libc.ptrace(16, PARENT, 0, 0) == -1 and ctypes.get_errno() == 1",
         "assert libc.process_vm_writev(PARENT, 0, 0, 0, 0, 0) == -1 and ctypes.get_errno() == 1",
         "assert libc.process_vm_readv(PARENT, 0, 0, 0, 0, 0) == -1 and ctypes.get_errno() == 1",
+        "assert tried(os.setpriority, os.PRIO_PROCESS, PARENT, 19) == 1",
+        "assert tried(os.sched_setaffinity, PARENT, os.sched_getaffinity(0)) == 1",
+        "assert tried(os.sched_setscheduler, PARENT, os.SCHED_IDLE, os.sched_param(0)) == 1",
+        "assert tried(os.sched_setparam, PARENT, os.sched_param(0)) == 1",
+        "assert by_number(314, 274, PARENT, 0, 0) == 1",  # sched_setattr
+        "assert by_number(251, 30, 1, PARENT, 3 << 13) == 1",  # ioprio_set
+        "assert by_number(256, 238, PARENT, 0, 0, 0) == 1",  # migrate_pages
+        "assert by_number(279, 239, PARENT, 0, 0, 0, 0, 0) == 1",  # move_pages
+        "assert by_number(440, 440, os.pidfd_open(PARENT), 0, 0, 20, 0) == 1",  # process_madvise
         "libc.prctl(4, 0); assert tried(os.kill, PARENT, signal.SIGCONT) == 1",
     ],
 )
@@ -115,6 +128,10 @@ def test_a_process_that_is_not_its_own_is_named_and_out_of_reach(tmp_path: Path,
 def test_groups_and_everybody_at_once_are_out_of_reach_too(tmp_path: Path) -> None:
     (one,) = asked(tmp_path, "assert tried(os.killpg, os.getpgid(PARENT), signal.SIGCONT) == 1")["reached"]
     assert one.startswith("process ")
+    (one,) = asked(tmp_path, "assert tried(os.setpriority, os.PRIO_PGRP, os.getpgid(PARENT), 19) == 1")["reached"]
+    assert one.startswith("process ")
+    user = "assert tried(os.setpriority, os.PRIO_USER, 0, 19) == 1"
+    assert asked(tmp_path, user)["reached"] == [EVERYBODY]
     assert asked(tmp_path, "assert tried(os.kill, -1, signal.SIGCONT) == 1")["reached"] == [EVERYBODY]
 
 
@@ -162,6 +179,12 @@ os.mkfifo("pipe")
 child = subprocess.Popen(["sleep", "600"], start_new_session=True, close_fds=False)
 resource.prlimit(child.pid, resource.RLIMIT_CORE, (0, 0))
 assert libc.ptrace(0x4206, child.pid, 0, 0) == 0
+for number in (0, os.getpid(), child.pid):
+    os.setpriority(os.PRIO_PROCESS, number, 19)
+    os.sched_setaffinity(number, os.sched_getaffinity(0))
+    os.sched_setscheduler(number, os.SCHED_BATCH, os.sched_param(0))
+    assert not by_number(251, 30, 1, number, 3 << 13)
+os.setpriority(os.PRIO_PGRP, child.pid, 19)
 os.kill(child.pid, signal.SIGCONT)
 os.kill(child.pid, signal.SIGKILL)
 child.wait()

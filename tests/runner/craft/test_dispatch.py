@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runner.cli import run
-from runner.craft.bench import Bench, take_lease
+from runner.clock import now
+from runner.craft.bench import Bench, benches, crafts
 from runner.craft.candidate import take
 from runner.craft.crew import load_crew
 from runner.craft.dispatch import Dispatch, dispatch, settled
+from runner.craft.leases import alone, take_lease
 from runner.errors import InputError, StateError, TrustError
 from runner.model.attempt import Attempt
 from runner.model.order import load_order
@@ -72,13 +78,75 @@ def test_two_orders_do_not_edit_one_file(kit: Kit) -> None:
     assert dispatch(elsewhere)
 
 
-def test_a_new_file_is_leased_by_its_name(kit: Kit) -> None:
-    one, two = (Bench(kit.workspace.parent / "state" / "craft" / name, name, "0" * 64) for name in ("one", "two"))
-    for bench in (one, two):
-        bench.folder.mkdir(parents=True)
-    take_lease(one, "crafter", ["kernels/new.cu"], [])
+@pytest.mark.parametrize("other", ["kernels/new.cu", "kernels/n*.cu", "kernels/*.cu"])
+def test_a_new_file_is_leased_by_every_glob_that_takes_it(kit: Kit, other: str) -> None:
+    one, two, apart = (
+        Bench(kit.workspace.parent / "state" / "craft" / name, name, "0" * 64) for name in ("one", "two", "apart")
+    )
+    for bench in (one, two, apart):
+        bench.introduce(kit.order, 1)
+    take_lease(one, "crafter", ["kernels/ne*.cu"], [])
     with pytest.raises(StateError, match="holds these files"):
-        take_lease(two, "crafter", ["kernels/new.cu"], [])
+        take_lease(two, "crafter", [other], [])
+    take_lease(apart, "crafter", ["kernels/old*.cu", "kernels/*.cuh"], [])
+
+
+def test_files_are_not_let_go_while_somebody_works_on_them(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
+    kit.crew("honest")
+    given_to(kit)
+    bench = Bench.of(load_order(kit.order))
+    with bench.hold():
+        assert run(["dispatch", str(kit.order), "--release"]) == 2
+    assert "somebody works on this order now" in capsys.readouterr().err
+    assert bench.lease()
+    assert run(["dispatch", str(kit.order), "--release"]) == 0
+    assert bench.lease() is None
+
+
+def test_another_order_with_the_same_id_takes_nothing_away(kit: Kit, tmp_path: Path) -> None:
+    kit.crew("honest")
+    given_to(kit)
+    bench, other = Bench.of(load_order(kit.order)), tmp_path / "orders" / "small-lna2.yaml"
+    other.parent.mkdir()
+    other.write_text(order_text() + "# another one\n")
+    with pytest.raises(StateError, match="holds these files") as caught:
+        dispatch(replace(kit.given(), order=other))
+    assert str(kit.order) in caught.value.next_step
+    assert run(["dispatch", str(other), "--release"]) == 0
+    assert bench.lease()
+
+
+def test_an_earlier_version_that_stands_nowhere_lets_go(kit: Kit) -> None:
+    kit.crew("honest")
+    given_to(kit)
+    earlier = Bench.of(load_order(kit.order))
+    kit.order.write_text(order_text().replace("kind: kernel", "kind: kernel\nversion: 2"))
+    assert given_to(kit).waits
+    assert earlier.lease() is None
+
+
+def test_a_lease_is_taken_while_nobody_else_takes_one(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit.crew("honest")
+    locked: list[bool] = []
+
+    def looked(real: Callable[[], Any]) -> Callable[[], Any]:
+        def look() -> Any:
+            with (crafts() / "lock").open("a") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    locked.append(False)
+                except BlockingIOError:
+                    locked.append(True)
+            return real()
+
+        return look
+
+    monkeypatch.setattr("runner.craft.leases.benches", looked(benches))
+    monkeypatch.setattr("runner.craft.leases.now", looked(now))
+    assert given_to(kit).waits
+    assert locked == [True, True]
+    with alone():
+        pass  # it is over
 
 
 def test_only_one_process_works_on_an_order(kit: Kit) -> None:

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
-from runner.craft.bench import crafts
+from runner.craft.bench import Bench, crafts
 from runner.craft.dispatch import dispatch
+from runner.craft.trees import remove
 from runner.model.attempt import Attempt
+from runner.model.order import load_order
 from tests.runner.craft import people
 from tests.runner.craft.bench_kit import Kit, git
 
@@ -182,3 +184,24 @@ def test_what_the_runner_is_run_from_is_watched(
     found = {finding.kind: finding.detail for finding in attempt_of(kit).findings}
     assert str(folder / name) in found["outside-clone"]
     assert ("failed" in found) == (walls != "none")
+
+
+@pytest.mark.parametrize("places", ["home,.git/hooks", "kernels"])
+def test_folders_without_end_are_named_and_stop_nobody(kit: Kit, places: str) -> None:
+    kit.crew("nests", places, 1050, limits=ONCE)
+    attempt = attempt_of(kit)
+    named = [one.detail for one in attempt.findings if "200 below one another" in one.detail]
+    assert len(named) == len(places.split(",")), attempt.findings
+    bench = Bench.of(load_order(kit.order))
+    assert (bench.attempts(), bench.lease() is None) == ((attempt,), False)
+    assert not any((bench.attempt_folder(1) / name).exists() for name in ("home", "tmp"))
+    kit.crew("honest", limits=ONCE.replace("attempts: 1", "attempts: 2"))
+    assert attempt_of(kit).waits, "with the tree still lying there"
+    remove(bench.folder)
+    assert not bench.folder.exists()
+
+
+def test_a_folder_in_a_folder_is_nobodys_business(kit: Kit) -> None:
+    kit.crew("nests", "home", 150, limits=ONCE)
+    assert attempt_of(kit).findings == ()
+    assert not (Bench.of(load_order(kit.order)).attempt_folder(1) / "home").exists()

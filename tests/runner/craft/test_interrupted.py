@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from runner.craft import sandbox
 from runner.craft.bench import Bench, crafts
 from runner.craft.dispatch import dispatch, settled
+from runner.craft.loop import carry_out
 from runner.errors import SeatError, StateError
 from runner.model.attempt import Attempt
 from runner.model.order import load_order
@@ -70,6 +72,22 @@ def test_an_interrupted_session_goes_on_without_loss(kit: Kit, number: signal.Si
     assert settled(bench_of(kit), kit.workspace) == (attempt,)
 
 
+def test_what_git_left_locked_costs_nobody_an_attempt(kit: Kit) -> None:
+    """In the clone, in the runner's own index of it, and in the store."""
+    kit.crew("stays_in_git", limits=ONCE)
+    interrupted(kit, signal.SIGKILL)
+    bench = bench_of(kit)
+    store = bench.folder / "store.git"
+    for path in (
+        bench.attempt_folder(1) / "index.lock",
+        store / "config.lock",
+        store / "refs" / "heads" / "start.lock",
+    ):
+        path.touch()
+    attempt = attempt_of(kit)
+    assert (attempt.number, attempt.findings, attempt.waits) == (1, (), True)
+
+
 def test_what_was_seen_before_an_interrupt_counts(kit: Kit) -> None:
     kit.crew("stays_and_peeks", crafts(), limits=ONCE)
     interrupted(kit, signal.SIGTERM)
@@ -84,6 +102,50 @@ def test_an_agent_does_not_take_a_persons_clone_away(kit: Kit) -> None:
     with pytest.raises(StateError, match="a person works on this attempt"):
         dispatch(kit.given())
     assert (clone / "half").exists()
+
+
+@pytest.mark.parametrize("again", ["dispatch", "carry_out"])
+def test_a_stop_before_the_candidate_is_written_down_loses_nothing(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    kit.crew("honest")
+    bench = bench_of(kit)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("runner.craft.dispatch.write_whole", stop)
+        dispatch(kit.given())
+    assert ([one.waits for one in bench.attempts()], bench.candidate()) == ([True], None)
+    if again == "dispatch":
+        with pytest.raises(StateError, match="waits to be judged"):
+            dispatch(kit.given())
+        candidate = bench.candidate()
+        assert candidate is not None
+        assert candidate.history == bench.history()
+    else:
+        assert carry_out(kit.given()).code == 0
+
+
+def test_a_persons_clone_that_a_stop_left_half_made_is_made_anew(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit.crew("honest")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("runner.craft.attempt._equip", stop)
+        dispatch(kit.given("maker"))
+    with pytest.raises(StateError, match="nothing was given"):
+        dispatch(replace(kit.given("maker"), hand_in=True))
+    clone = dispatch(kit.given("maker"))
+    assert isinstance(clone, Path)
+    (clone / "kernels" / "cpu" / "toy.txt").write_text("lna2\n")
+    assert dispatch(kit.given("maker")) == clone
+    made = dispatch(replace(kit.given("maker"), hand_in=True))
+    assert isinstance(made, Attempt)
+    assert made.waits
 
 
 def test_a_persons_own_work_meanwhile_is_nobodys_offence(kit: Kit, walls: str) -> None:

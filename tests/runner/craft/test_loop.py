@@ -19,6 +19,7 @@ from runner.craft.dispatch import Dispatch, dispatch, settled
 from runner.craft.loop import carry_out
 from runner.digest import sha256_bytes, sha256_json
 from runner.errors import InputError, SeatError, StateError
+from runner.model.attempt import Attempt
 from runner.model.order import load_order
 from runner.model.verdict import Status
 from runner.paths import source_root, state_home
@@ -152,6 +153,39 @@ def test_a_loop_that_was_stopped_goes_on_with_the_same_run(small: Kit, monkeypat
     carried = carry_out(small.given())
     assert (carried.code, carried.run) == (0, before.run)
     assert len(list((small.workspace / "reports" / "small-lna2").iterdir())) == 1
+
+
+COMMENT, NEXT = "# looked through again\n", ("kind: kernel", "kind: kernel\nversion: 2")
+KILL = "kill_lines: [{gate: kld}]\n"
+
+
+def test_a_comment_gives_no_attempts_back_and_a_version_does(small: Kit) -> None:
+    small.crew("talks", limits=attempts(2))
+    text = small.order.read_text()
+    dispatch(small.given())
+    small.order.write_text(text + COMMENT)
+    with pytest.raises(StateError, match="used up") as caught:
+        dispatch(small.given())
+    assert (caught.value.expected, caught.value.found) == ("at most 2", "0, and 2 at other texts of version 1")
+    small.crew("honest", limits=attempts(3))
+    carried = carry_out(small.given())
+    assert [one.deviations[-1] for one in carried.attempts] == ["attempts before, at other texts of version 1: 2"]
+    small.order.write_text(text.replace(*NEXT))
+    made = dispatch(small.given())
+    assert isinstance(made, Attempt)
+    assert (made.waits, any("before" in one for one in made.deviations)) == (True, False)
+
+
+def test_a_comment_takes_no_kill_line_off_and_a_version_does(small: Kit) -> None:
+    small.crew("fails", limits=attempts(3))
+    text = order_text(gates=SMALL) + KILL
+    small.order.write_text(text)
+    assert carry_out(small.given()).code == 1
+    small.order.write_text(text + COMMENT)
+    with pytest.raises(StateError, match="a kill line struck"):
+        dispatch(small.given())
+    small.order.write_text(text.replace(*NEXT))
+    assert isinstance(dispatch(small.given()), Attempt)
 
 
 def test_a_broken_seat_uses_up_nobodys_attempts(small: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
