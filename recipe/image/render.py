@@ -33,7 +33,7 @@ from runner.paths import source_root
 from runner.steps.seats import load_manifest
 
 BASE = "base-image"
-HOME = "/opt/carve-image"
+HOME = "/usr/local/share/carve-image"
 """What the image brings of ours: checkout and manifest."""
 _WORD = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
 _REPOSITORY = re.compile(rf"{_WORD}(:[0-9]{{1,5}})?(/{_WORD})+")

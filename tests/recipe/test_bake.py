@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
 import os
@@ -389,28 +388,6 @@ def test_a_finished_layer_that_was_written_to_is_coded_again(standing: Path, bak
     layers[0].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert bake.make(job).digests == bake.make(baked).digests
     assert [file for file in layers if file.stat().st_mtime_ns != before[file]] == [layers[0]]
-
-
-def test_every_module_that_a_bake_imports_is_among_its_code() -> None:
-    root = source_root()
-    named = {file for pattern in bake._CODE for file in root.glob(pattern)}
-    seen: set[Path] = set()
-    todo = [root / "recipe/bake.py", root / "recipe/mini/calibrate.py"]
-    while todo:
-        file = todo.pop()
-        if file in seen:
-            continue
-        seen.add(file)
-        for node in ast.walk(ast.parse(file.read_bytes())):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in OURS:
-                base = root / OURS[node.module.split(".")[0]] / node.module.replace(".", "/")
-                found = [base.with_suffix(".py"), *(base / f"{alias.name}.py" for alias in node.names)]
-                todo += [path for path in found if path.is_file()]
-    assert seen and len(seen) > 20 and not seen - named
-
-
-OURS = {"recipe": "", "carve_kernels": "kernels"}
-"""Where the packages of whose code a bake's bytes follow lie; what the runner adds changes no byte."""
 
 
 def test_scales_of_a_plain_weight_go_with_it(standing: Path, tmp_path: Path) -> None:

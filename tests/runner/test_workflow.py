@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,6 +62,18 @@ FAULTS = [
 ]
 
 
+BUSY = re.compile(r"decode took \d+ ns at the client and \d+ ns by /metrics|of the blocks were disturbed")
+"""What the gate ``speed`` says of a machine with other work to do."""
+
+
+def decided(speed: dict[str, Any]) -> bool:
+    """Whether the machine was calm enough; where it was not, the gate says that and nothing else."""
+    if speed["status"] != "INVALID":
+        return True
+    assert all(BUSY.search(reason) for reason in speed["reasons"]), speed
+    return False
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.variant for fault in FAULTS])
 def test_a_faulty_candidate_is_caught(home: Path, capsys: pytest.CaptureFixture[str], fault: Fault) -> None:
     order = write_order(home, kernel_order(fault.variant, seat=fault.seat))
@@ -97,21 +110,23 @@ def test_a_kill_line_stops_the_run(home: Path, capsys: pytest.CaptureFixture[str
 
 def test_an_engine_against_itself_has_two_equal_arms(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, verdicts, report = execute(capsys, write_order(home, gate_order(tokens=200)))
-    assert verdicts["speed"]["status"] == "PASS", verdicts["speed"]
-    assert "SAME" in verdicts["speed"]["reasons"][0]
-    assert code == 0
+    if decided(verdicts["speed"]):
+        assert verdicts["speed"]["status"] == "PASS", verdicts["speed"]
+        assert "SAME" in verdicts["speed"]["reasons"][0]
+        assert code == 0
     assert run(["verify", "--deep", str(report)]) == 0
 
 
 def test_pairs_of_boots_are_measured_and_verified(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every block of every quad in a boot of its own; a busy machine may leave it unresolved, nothing else."""
+    """Every block of every quad in a boot of its own; a busy machine may leave it undecided, nothing else."""
     primary = PRIMARY.format(margin="0.2", pairs=6, tokens=24).replace("pairs: 6", "pairs: 6, pairing: boot")
     text = kernel_order(gates=QUALITY + SPEED).replace("gates:\n", primary + "gates:\n", 1)
     code, verdicts, report = execute(capsys, write_order(home, text))
     speed = verdicts.pop("speed")
     assert {name: one["status"] for name, one in verdicts.items()} == dict.fromkeys(verdicts, "PASS"), verdicts
-    assert (speed["status"], code) in (("PASS", 0), ("UNRESOLVED", 2)), speed
-    assert " between boots: log-ratio" in speed["reasons"][-1]
+    if decided(speed):
+        assert (speed["status"], code) in (("PASS", 0), ("UNRESOLVED", 2)), speed
+        assert " between boots: log-ratio" in speed["reasons"][-1]
     assert ask(capsys, "verify", "--deep", str(report))[0] == 0
     assert sum(path.stat().st_size for path in report.iterdir()) <= 300_000
     (run_folder,) = (home / "state" / "runs").iterdir()
