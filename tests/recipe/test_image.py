@@ -71,7 +71,7 @@ def test_everything_is_pinned_by_digest() -> None:
             for place in (
                 "srv",
                 "/",
-                "/opt",
+                "/usr/local/share",
                 "/usr/local/share/carve-image",
                 "/usr/local/share/carve-image/checkout:ro",
                 "//srv",
