@@ -70,7 +70,7 @@ def decided(speed: dict[str, Any]) -> bool:
     """Whether the machine was calm enough; where it was not, the gate says that and nothing else."""
     if speed["status"] != "INVALID":
         return True
-    assert all(BUSY.search(reason) for reason in speed["reasons"]), speed
+    assert speed["reasons"] and all(BUSY.search(reason) for reason in speed["reasons"]), speed
     return False
 
 

@@ -108,7 +108,9 @@ def test_a_wrong_kernel_shows_in_decode_perplexity(engine: BootedEngine, prefill
 
 @pytest.mark.parametrize("variant", ["incumbent", "lna2"])
 def test_the_clients_rate_is_that_of_the_engines_metrics(engine: BootedEngine, variant: str) -> None:
-    """Whatever keeps the client from the processor drives the two clocks apart in that block; a wrong rate never fits.
+    """Whatever keeps the client from the processor drives the two clocks apart in that block.
+
+    A rate that is wrong by more than blocks differ never fits.
 
     So one block in which nothing came between is enough, and on a machine that is busy it only takes longer to come.
     """
