@@ -45,6 +45,7 @@ class Fault(StrEnum):
     TRUNCATED = "truncated"
     HOLE = "hole"
     OVERLAP = "overlap"
+    UNWRITTEN = "unwritten"
     MALFORMED = "malformed"
     LINK = "link"
     INDEX = "index"

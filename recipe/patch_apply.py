@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from recipe import whole_folder
+from recipe.bytecode import beside, of_other_code
 from recipe.disk import command
 from recipe.patch_check import compile_all, import_check
 from recipe.patch_set import PatchSet, drifted, load_set, markers_in, ours
@@ -43,6 +44,9 @@ def _apply(site: Path, patches: PatchSet, python: str | None) -> list[str]:
     pristine = {file: _pristine(site, patches, file) for file in patches.files}
     contents = {file: patches.compose(file, data) for file, data in pristine.items()}
     todo = [file for file, content in contents.items() if read_file(site, file) != content]
+    for file in patches.files:
+        for cached in beside(site / file):
+            cached.unlink(missing_ok=True)
     if not todo:
         return []
     compile_all(contents)
@@ -93,6 +97,14 @@ def verify(site: Path, patches: PatchSet) -> None:
                 expected=", ".join(patches.markers(file)),
                 found=", ".join(markers_in(found)) or "no marker",
                 next_step="run the patch again",
+            )
+        for cached in of_other_code(site / file) if file.endswith(".py") else ():
+            raise StateError(
+                "bytecode of other code lies beside a patched file, and would run in its place",
+                where=str(cached),
+                expected="what the file compiles to, or nothing",
+                found="something else",
+                next_step="remove it, or run the patch again",
             )
 
 
@@ -161,7 +173,7 @@ def _replace(path: Path, content: bytes) -> None:
     mode = path.stat().st_mode & 0o777
     _clear_drafts(path)
     write_whole(path, content, mode)
-    for cached in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+    for cached in beside(path):
         cached.unlink(missing_ok=True)
 
 

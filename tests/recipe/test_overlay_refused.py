@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from pydantic import ValidationError
 
 from recipe import overlay
 from recipe.mini.donors import float8_experts
+from recipe.overlay.splice import dropped_of
+from recipe.pack import read_pack
 from runner.errors import InputError
 from runner.model.order.overlay import Generated, Overlay
 from runner.model.scalars import Plain
@@ -44,3 +47,35 @@ def test_an_overlay_that_nothing_can_make_is_no_overlay(words: dict[str, Any], t
     assert Overlay.model_validate(sound)
     with pytest.raises(ValidationError):
         Overlay.model_validate(sound | words)
+
+
+@pytest.mark.parametrize(("what", "layer"), [("mtp", "model.layers.1"), ("layer", "model.layers.3")])
+def test_a_layer_of_the_other_kind_is_refused_before_anything_is_made(what: str, layer: str, tmp_path: Path) -> None:
+    """Who means the drafts does not change the model, and the other way round."""
+    source = source_pack(tmp_path / "source", draft_layers=1)
+    donor = donor_pack(tmp_path / "donor", draft_layers=1)
+    right = {"mtp": "model.layers.3", "layer": "model.layers.1"}
+    for named, fits in ((layer, False), (right[what], True)):
+        job = job_of(tmp_path, source, recipe_of(donor, what=what, layers={named: named}))
+        if fits:
+            assert overlay.estimate(job).counts["tensors out"] == "24"
+            assert overlay.verify(job, overlay.make(job)).faults == ()
+        else:
+            for step in (overlay.estimate, overlay.make):
+                with pytest.raises(InputError, match="layer of another kind"):
+                    step(job)
+            assert not job.product.exists()
+
+
+def test_draft_layers_under_a_name_of_their_own_are_drafts(tmp_path: Path) -> None:
+    """As in DeepSeek-V4's packs, where they have no number among the layers."""
+    source = source_pack(tmp_path / "source")
+    pack = replace(read_pack(source), folder=source)
+    entry = next(entry for name, entry in pack.tensors.items() if name.startswith("model.layers.1.mlp.experts."))
+    other = replace(entry, name=entry.name.replace("model.layers.1", "mtp.0"))
+    header = next(header for header in pack.headers if header.file == entry.file)
+    pack = replace(pack, headers=(replace(header, entries=(other,)),))
+    recipe = recipe_of(source, what="mtp", layers={"model.layers.1": "mtp.0"})
+    assert dropped_of(recipe, pack) == {"mtp.0": [other]}
+    with pytest.raises(InputError, match="layer of another kind"):
+        dropped_of(recipe.model_copy(update={"what": "layer"}), pack)
