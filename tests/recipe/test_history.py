@@ -100,10 +100,10 @@ def test_the_card_counts_what_any_step_took_and_no_later_one_made_anew(first: Pa
     baked = made(job_of(tmp_path / "a", first, BAKE))
 
     def from_donor(folder: Path) -> int:
-        return sum(int(row[2]) for row in _composition(read_pack(folder)) if row[1] == "donor")
+        return sum(int(str(row[2])) for row in _composition(read_pack(folder)) if row[1] == "donor")
 
     weights = sum(module.weights for name, module in read_pack(first).modules.items() if ".1.mlp.experts." in name)
     assert from_donor(first) == from_donor(baked) == weights
-    note = {"modules": {name: {} for name in read_pack(first).modules if ".1.mlp.experts." in name}}
+    note: dict[str, Any] = {"modules": {name: {} for name in read_pack(first).modules if ".1.mlp.experts." in name}}
     edit(baked / PROVENANCE, lambda value: value.update(note))
     assert from_donor(baked) == 0

@@ -227,7 +227,11 @@ def test_every_difference_is_named(site: Path) -> None:
 
 def test_bytecode_of_other_code_beside_a_patched_file_is_a_fault(site: Path, tmp_path: Path) -> None:
     """What an installer compiled may lie there; what was planted runs without a look at the file, so nothing starts."""
-    file, told = site / "engine/streams.py", lambda: list(faults(MANIFEST, site, {"SWITCH": "0"}, frozenset({"/pack"})))
+    file = site / "engine/streams.py"
+
+    def told() -> list[str]:
+        return list(faults(MANIFEST, site, {"SWITCH": "0"}, frozenset({"/pack"})))
+
     for level in (0, 1):
         py_compile.compile(str(file), doraise=True, optimize=level)
     assert told() == []
