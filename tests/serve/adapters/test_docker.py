@@ -142,6 +142,22 @@ def test_a_boot_is_read_back_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     assert verbs == ["run", "stop", "rm"]
 
 
+def test_output_that_comes_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers over HTTP overtake what was printed before them."""
+    with world_of(tmp_path, monkeypatch, World(holds_back="carve mark")):
+        boot = booted(tmp_path)
+        assert (boot.record.canary, boot.record.kv_tokens) == (True, 8192)
+        boot.stop()
+
+
+def test_output_that_does_not_come_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.adapters.booted.LOG_SECONDS", 0.2)
+    with world_of(tmp_path, monkeypatch, World(holds_back="never")) as daemon:
+        with pytest.raises(SeatError, match="the engine's output does not arrive"):
+            booted(tmp_path)
+        assert daemon.containers == {}
+
+
 def test_what_is_in_flight_finishes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with world_of(tmp_path, monkeypatch), ThreadPoolExecutor(1) as pool:
         boot = booted(tmp_path)
