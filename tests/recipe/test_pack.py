@@ -402,3 +402,14 @@ def test_notes_that_are_no_object_of_text_are_malformed(notes: object, tmp_path:
         read_header(file)
     _write(file, {"__metadata__": None}, b"")
     assert read_header(file).metadata == {}
+
+
+def test_a_shape_that_no_reader_holds_is_malformed(tmp_path: Path) -> None:
+    file = tmp_path / "one.safetensors"
+    for side, sound in ((2**63 - 1, True), (2**63, False)):
+        _write(file, {"a": {"dtype": "F16", "shape": [0, side], "data_offsets": [0, 0]}}, b"")
+        if sound:
+            assert read_header(file).entries[0].shape == (0, side)
+        else:
+            with pytest.raises(PackError, match="malformed tensor"):
+                read_header(file)
