@@ -61,7 +61,7 @@ def estimate(job: Job) -> Estimate:
     given = _inputs(job)
     refuse_parted(given.base, given.recipe.codebook, given.targets)
     if given.recipe.calibration is not None:
-        calibration.check_amount(job, given.recipe.calibration)
+        calibration.documents_of(job, given.recipe.calibration)
     bits: dict[int, int] = {}
     for target in given.targets:
         bits[target.bits] = bits.get(target.bits, 0) + 1

@@ -79,3 +79,23 @@ def test_draft_layers_under_a_name_of_their_own_are_drafts(tmp_path: Path) -> No
     assert dropped_of(recipe, pack) == {"mtp.0": [other]}
     with pytest.raises(InputError, match="layer of another kind"):
         dropped_of(recipe.model_copy(update={"what": "layer"}), pack)
+
+
+@pytest.mark.parametrize(
+    ("donor", "message"),
+    [
+        ({"tool": "rescaled-experts", "layers": [2]}, "leaves a layer as it is"),
+        ({"tool": "float8-experts", "layers": [1]}, "experts that are not EXL3"),
+        ({"tool": "rescaled-experts", "layers": [1]}, ""),
+        ({"tool": "rescaled-experts", "layers": [1, 2]}, ""),
+    ],
+    ids=str,
+)
+def test_a_tool_makes_what_the_overlay_takes(donor: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """Else the product would be the source again, which only the last gate of a whole run would say."""
+    job = job_of(tmp_path, source_pack(tmp_path / "source"), recipe_of(tmp_path, donor={"generated": donor}))
+    if message:
+        with pytest.raises(InputError, match=message):
+            overlay.estimate(job)
+    else:
+        assert overlay.estimate(job).counts["donor made by"] == "rescaled-experts"
