@@ -123,7 +123,9 @@ def measure(pack: Path, host: Path) -> dict[str, Any]:
 
 
 def _record(host: Path) -> dict[str, NDArray[Any]]:
-    """The arrays that the host left, by name. EvidenceError for a file of another form."""
+    """The arrays that the host left, by name. EvidenceError for a file that is missing or of another form."""
+    if not host.is_file():
+        raise _unusable(host, "what `python -m recipe.exllamav3_host logits` leaves", "no file")
     try:
         with host.open("rb") as stream, np.load(stream) as told:
             found = {name: told[name] for name in told.files}

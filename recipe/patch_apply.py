@@ -194,7 +194,7 @@ def main() -> None:
     python = None if arguments.no_import else arguments.python
     if arguments.action == "shadow":
         destination, *names = arguments.names
-        if not names:
+        if not names or not destination:
             parser.error("shadow needs a destination and at least one patch")
         print(shadow(arguments.site, load_set(names), Path(destination), python))
         return

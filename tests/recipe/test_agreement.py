@@ -73,6 +73,7 @@ def _single(array: np.ndarray) -> bytes:
 
 
 JUNK: dict[str, Callable[[Path], object]] = {
+    "no file": lambda file: None,
     "no archive": lambda file: file.write_bytes(b"junk"),
     "nothing": lambda file: file.write_bytes(b""),
     "half": lambda file: file.write_bytes(host(file, np.zeros((2, 24, 8), np.float32)).read_bytes()[:300]),

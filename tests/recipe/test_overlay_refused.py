@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from recipe.pack import read_pack
 from runner.errors import InputError
 from runner.model.order.overlay import Generated, Overlay
 from runner.model.scalars import Plain
-from tests.recipe.overlays import donor_pack, job_of, recipe_of, source_pack
+from tests.recipe.overlays import damage_byte, donor_pack, job_of, recipe_of, source_pack
 
 
 def test_a_donor_of_another_size_than_plain_experts_is_refused(tmp_path: Path) -> None:
@@ -93,9 +94,25 @@ def test_draft_layers_under_a_name_of_their_own_are_drafts(tmp_path: Path) -> No
 )
 def test_a_tool_makes_what_the_overlay_takes(donor: dict[str, Any], message: str, tmp_path: Path) -> None:
     """Else the product would be the source again, which only the last gate of a whole run would say."""
-    job = job_of(tmp_path, source_pack(tmp_path / "source"), recipe_of(tmp_path, donor={"generated": donor}))
+    words = recipe_of(tmp_path).model_dump(exclude_none=True) | {"donor": {"generated": donor}}
+    job = job_of(tmp_path, source_pack(tmp_path / "source"), Overlay.model_validate(words))
     if message:
         with pytest.raises(InputError, match=message):
             overlay.estimate(job)
     else:
         assert overlay.estimate(job).counts["donor made by"] == "rescaled-experts"
+
+
+def test_a_donor_that_has_what_stood_there_before_changes_nothing(tmp_path: Path) -> None:
+    source = source_pack(tmp_path / "source")
+    other = shutil.copytree(source, tmp_path / "donor")
+    for folder, sound in (("same", False), ("other", True)):
+        job = job_of(tmp_path / folder, source, recipe_of(other))
+        faults = overlay.verify(job, overlay.make(job)).faults
+        assert (
+            not faults
+            if sound
+            else faults == ("the overlay changed nothing: what came from the donor is what stood there before",)
+        )
+        entry = read_pack(other).tensors["model.layers.1.mlp.experts.1.up_proj.trellis"]
+        damage_byte(entry.file, entry.start)
