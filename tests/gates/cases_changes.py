@@ -1,4 +1,4 @@
-"""Cases of the gates about deliberate changes: another expert's scale, a wrong build, a library that declines or zeros."""
+"""Cases of the gates about deliberate changes: an expert's scale, a wrong build, a library that declines or zeros."""
 
 from __future__ import annotations
 
