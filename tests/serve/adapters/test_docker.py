@@ -323,7 +323,7 @@ def test_a_resumed_run_ends_exactly_its_own(tmp_path: Path, monkeypatch: pytest.
         other = seat.boot(replace(request(tmp_path, anywhere, run="r2"), folder=tmp_path / "other"))
         (first, second) = daemon.containers.values()
         again = seat.boot(replace(request(tmp_path, anywhere, run="r1"), folder=tmp_path / "again"))
-        assert first.process is not None and first.process.wait(10) != 0
+        assert first.process is not None and first.process.wait(120) != 0
         assert second.process is not None and second.process.poll() is None
         assert httpx.get(f"{other.base_url}/health", timeout=120).status_code == 200
         for boot in (again, other):
@@ -362,7 +362,7 @@ def test_where_the_runner_is_killed_its_container_ends_too(tmp_path: Path, monke
         os.kill(runner.pid, signal.SIGKILL)
         runner.communicate()
         assert container.process is not None
-        assert container.process.wait(15) is not None
+        assert container.process.wait(50) is not None
         assert list(daemon.containers) == ["carve-fake-tp2-killed-shared-a"], (
             "what ended stays until the run is resumed"
         )
