@@ -1,4 +1,4 @@
-"""Bytecode beside a module that is of other code: an interpreter runs it without a look at what the file says."""
+"""What an interpreter runs in the place of a module's file, without a look at what the file says."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import marshal
 import re
 import sys
 from collections.abc import Iterator
+from importlib.machinery import EXTENSION_SUFFIXES, all_suffixes
 from pathlib import Path
 
 _HEAD = 16
@@ -20,11 +21,16 @@ def beside(file: Path) -> list[Path]:
     return sorted(file.parent.glob(f"__pycache__/{glob.escape(file.stem)}.*.pyc"))
 
 
-def of_other_code(file: Path) -> Iterator[Path]:
-    """What lies :func:`beside` a Python file and that this interpreter would run in the place of what it says.
+def instead_of(file: Path) -> Iterator[Path]:
+    """What this interpreter would run in the place of a Python file: a package or a library of its name, and bytecode
+    of other code.
 
-    Compared as code, since the same code may be stored in several ways. That of other interpreters is theirs to judge.
+    Bytecode is compared as code, since the same code may be stored in several ways. That of other interpreters is
+    theirs to judge.
     """
+    package = [file.parent / file.stem / f"__init__{suffix}" for suffix in all_suffixes()]
+    libraries = [file.parent / f"{file.stem}{suffix}" for suffix in EXTENSION_SUFFIXES]
+    yield from (path for path in (*package, *libraries) if path.exists())
     for cached in beside(file):
         content = cached.read_bytes()
         ours = cached.name.startswith(f"{file.stem}.{sys.implementation.cache_tag}.")

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from recipe import whole_folder
-from recipe.bytecode import beside, of_other_code
+from recipe.bytecode import beside, instead_of
 from recipe.disk import command
 from recipe.patch_check import compile_all, import_check
 from recipe.patch_set import PatchSet, drifted, load_set, markers_in, ours
@@ -98,13 +98,13 @@ def verify(site: Path, patches: PatchSet) -> None:
                 found=", ".join(markers_in(found)) or "no marker",
                 next_step="run the patch again",
             )
-        for cached in of_other_code(site / file) if file.endswith(".py") else ():
+        for other in instead_of(site / file) if file.endswith(".py") else ():
             raise StateError(
-                "bytecode of other code lies beside a patched file, and would run in its place",
-                where=str(cached),
-                expected="what the file compiles to, or nothing",
+                "other code than the patched file's would run in its place",
+                where=str(other),
+                expected="no package or library of its name, and bytecode that the file compiles to",
                 found="something else",
-                next_step="remove it, or run the patch again",
+                next_step="remove it: nothing of the distribution needs it",
             )
 
 

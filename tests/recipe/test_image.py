@@ -9,6 +9,7 @@ import py_compile
 import subprocess
 import sys
 import sysconfig
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,15 @@ def test_bytecode_of_other_code_beside_a_patched_file_is_a_fault(site: Path, tmp
     Path(place).write_bytes(Path(place).read_bytes()[:20])
     (found,) = told()
     assert "of other code" in found
+    Path(place).unlink()
+    for name in ("streams/__init__.py", f"streams{EXTENSION_SUFFIXES[0]}"):
+        planted = site / "engine" / name
+        planted.parent.mkdir(exist_ok=True)
+        planted.write_bytes(b"")
+        (found,) = told()
+        assert name in found and "would run in its place" in found
+        planted.unlink()
+    assert told() == []
 
 
 def test_what_the_seat_mounts_is_not_baked(site: Path, tmp_path: Path) -> None:
