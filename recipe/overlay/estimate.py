@@ -10,7 +10,7 @@ from recipe.mini.donors import PLAIN_TOOL, TOOLS
 from recipe.overlay.configuration import check_configurations, edited_configuration
 from recipe.overlay.donor import tool_of
 from recipe.overlay.shards import inside_store
-from recipe.overlay.splice import dropped_of, resolve
+from recipe.overlay.splice import dropped_of, refuse_other_kind, resolve
 from recipe.overlay.target import overlay_of
 from recipe.pack import Pack, read_pack
 from recipe.product import Estimate, Job
@@ -40,6 +40,8 @@ def estimate(job: Job) -> Estimate:
     seconds = 1 + whole // _BYTES_A_SECOND
     if made:
         counts["source"] = "made first by a tool: what is replaced is known then"
+        for layer in recipe.layers.values():
+            refuse_other_kind(recipe, source, layer)
     else:
         counts |= _replaced(recipe, source)
     for role, wanted in (("source", recipe.source), ("donor", recipe.donor)):

@@ -71,12 +71,13 @@ def dropped_of(recipe: Overlay, source: Pack) -> dict[str, list[Entry]]:
             raise InputError(
                 "the source has no such experts", where=str(source.folder), expected=f"tensors {prefix}*", found="none"
             )
-        _right_kind(recipe, source, layer)
+        refuse_other_kind(recipe, source, layer)
     return found
 
 
-def _right_kind(recipe: Overlay, source: Pack, layer: str) -> None:
-    """``mtp`` names draft layers, which stand behind the model's own or are called so; ``layer`` names the others."""
+def refuse_other_kind(recipe: Overlay, source: Pack, layer: str) -> None:
+    """InputError for a layer of ``source`` that is not what the overlay says: ``mtp`` names draft layers, which stand
+    behind the model's own or are called so; ``layer`` names the others."""
     config = json_object((source.folder / CONFIG).read_bytes()) or {}
     own, number = config.get("num_hidden_layers"), layer.rpartition(".")[2]
     behind = isinstance(own, int) and number.isdecimal() and int(number) >= own

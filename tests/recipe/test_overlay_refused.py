@@ -68,6 +68,16 @@ def test_a_layer_of_the_other_kind_is_refused_before_anything_is_made(what: str,
             assert not job.product.exists()
 
 
+def test_the_kind_of_a_layer_is_known_before_a_tool_makes_the_source(tmp_path: Path) -> None:
+    standing = source_pack(tmp_path / "source", draft_layers=1)
+    words = recipe_of(tmp_path).model_dump(exclude_none=True) | {"layers": {"model.layers.3": "model.layers.3"}}
+    words["source"] = {"generated": {"tool": "float8-experts", "layers": [3]}}
+    words["donor"] = {"generated": {"tool": "rescaled-experts", "layers": [3]}}
+    assert overlay.estimate(job_of(tmp_path, standing, Overlay.model_validate(words | {"what": "mtp"}))).counts
+    with pytest.raises(InputError, match="layer of another kind"):
+        overlay.estimate(job_of(tmp_path, standing, Overlay.model_validate(words)))
+
+
 def test_draft_layers_under_a_name_of_their_own_are_drafts(tmp_path: Path) -> None:
     """As in DeepSeek-V4's packs, where they have no number among the layers."""
     source = source_pack(tmp_path / "source")
