@@ -76,8 +76,10 @@ def dropped_of(recipe: Overlay, source: Pack) -> dict[str, list[Entry]]:
 
 
 def refuse_other_kind(recipe: Overlay, source: Pack, layer: str) -> None:
-    """InputError for a layer of ``source`` that is not what the overlay says: ``mtp`` names draft layers, which stand
-    behind the model's own or are called so; ``layer`` names the others."""
+    """InputError for a layer of ``source`` that is not of the kind that the overlay says.
+
+    Draft layers stand behind the model's own, or are called so; ``mtp`` names them, ``layer`` the others.
+    """
     config = json_object((source.folder / CONFIG).read_bytes()) or {}
     own, number = config.get("num_hidden_layers"), layer.rpartition(".")[2]
     behind = isinstance(own, int) and number.isdecimal() and int(number) >= own
