@@ -24,8 +24,8 @@ def beside(file: Path) -> list[Path]:
 def instead_of(file: Path) -> Iterator[Path]:
     """What this interpreter would run in the place of a Python file.
 
-    A package or a library of its name, and bytecode of other code. Bytecode is compared as code, since the same code may be stored in
-    several ways. That of other interpreters is theirs to judge.
+    A package or a library of its name, and bytecode of other code. Bytecode is compared as code, since the same code
+    may be stored in several ways. That of other interpreters is theirs to judge.
     """
     package = [file.parent / file.stem / f"__init__{suffix}" for suffix in all_suffixes()]
     libraries = [file.parent / f"{file.stem}{suffix}" for suffix in EXTENSION_SUFFIXES]
