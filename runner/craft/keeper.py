@@ -23,8 +23,8 @@ from runner.craft.calls import Calls
 from serve.adapters.watchdog import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Watchdog, prctl
 
 PR_SET_DUMPABLE = 4
-SETTLE_SECONDS = 0.5
-"""What a command started and did not wait for may end by itself for so long."""
+SETTLE_SECONDS = 3.0
+"""What a command started and did not wait for may end by itself for so long, on a busy machine too."""
 
 
 class Keeper(Watchdog):
