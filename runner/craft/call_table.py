@@ -185,12 +185,12 @@ CALLS: dict[str, Call] = {
     "mq_unlink": QueueCall(),
 }
 """Calls that the keeper is told of."""
-ABSENT = ("io_uring_setup", "open_by_handle_at")
-"""Ways to open files that no filter sees; every program goes on without them."""
+ABSENT = ("io_uring_setup", "open_by_handle_at", "add_key", "request_key", "keyctl")
+"""Ways to open files that no filter sees, and the keys that every process of a user shares; all go on without them."""
 FORBIDDEN = (
     *("mount", "umount2", "pivot_root", "chroot", "setns", "open_tree", "move_mount", "fsopen", "fsmount"),
     *("mount_setattr", "swapon", "acct", "reboot", "init_module", "finit_module", "kexec_load", "settimeofday"),
-    "clock_settime",
+    *("clock_settime", "sethostname", "setdomainname", "swapoff", "delete_module", "kexec_file_load"),
 )
 """What would make a path lead elsewhere than it says, or change the machine itself; for administrators only anyway."""
 _PR_SET_DUMPABLE = 4
@@ -217,7 +217,9 @@ NUMBERS = {
             **{"sched_setaffinity": 203, "sched_setscheduler": 144, "sched_setparam": 142, "sched_setattr": 314},
             **{"migrate_pages": 256, "move_pages": 279, "process_madvise": 440, "shmget": 29, "shmat": 30},
             **{"shmctl": 31, "semget": 64, "semop": 65, "semctl": 66, "msgget": 68, "msgsnd": 69, "msgrcv": 70},
-            **{"msgctl": 71, "semtimedop": 220, "mq_open": 240, "mq_unlink": 241},
+            **{"msgctl": 71, "semtimedop": 220, "mq_open": 240, "mq_unlink": 241, "add_key": 248, "request_key": 249},
+            **{"keyctl": 250, "sethostname": 170, "setdomainname": 171, "swapoff": 168, "delete_module": 176},
+            **{"kexec_file_load": 320},
         },
     ),
     "aarch64": (
@@ -238,7 +240,9 @@ NUMBERS = {
             **{"sched_setscheduler": 119, "sched_setparam": 118, "sched_setattr": 274, "migrate_pages": 238},
             **{"move_pages": 239, "process_madvise": 440, "mq_open": 180, "mq_unlink": 181, "msgget": 186},
             **{"msgctl": 187, "msgrcv": 188, "msgsnd": 189, "semget": 190, "semctl": 191, "semtimedop": 192},
-            **{"semop": 193, "shmget": 194, "shmctl": 195, "shmat": 196},
+            **{"semop": 193, "shmget": 194, "shmctl": 195, "shmat": 196, "add_key": 217, "request_key": 218},
+            **{"keyctl": 219, "sethostname": 161, "setdomainname": 162, "swapoff": 225, "delete_module": 106},
+            **{"kexec_file_load": 294},
         },
     ),
 }
