@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,7 +101,7 @@ def _answer(handler: BaseHTTPRequestHandler, hub: Hub) -> None:
         handler.wfile.write(body)
         handler.wfile.flush()
         if fault == "stall":
-            time.sleep(1.0)
+            handler.rfile.read(1)  # until the client gives up
     except OSError:
         pass
     if fault in ("stall", "cut", "whole"):

@@ -37,8 +37,8 @@ def hub(donor: Path) -> Iterator[Hub]:
         yield hub
 
 
-def repository(hub: Hub, folder: Path) -> Repository:
-    return Repository(NAME, REVISION, folder, hub.url, timeout=0.3, wait_seconds=0.01)
+def repository(hub: Hub, folder: Path, timeout: float = 60) -> Repository:
+    return Repository(NAME, REVISION, folder, hub.url, timeout=timeout, wait_seconds=0.01)
 
 
 def experts(repository: Repository) -> list[Entry]:
@@ -88,7 +88,7 @@ def test_what_was_fetched_is_not_fetched_again(hub: Hub, donor: Path, tmp_path: 
     "faults", [["stall"], ["cut"], ["busy", "busy"], ["cut", "busy", "stall", "cut"]], ids="-".join
 )
 def test_trouble_on_the_way_costs_no_byte_twice(faults: list[str], hub: Hub, donor: Path, tmp_path: Path) -> None:
-    found = repository(hub, tmp_path)
+    found = repository(hub, tmp_path, timeout=2)
     wanted = experts(found)
     before, hub.only_from = hub.sent(), 1000
     hub.faults.extend(faults)
