@@ -97,7 +97,7 @@ __device__ __forceinline__ Activation nth_activation(int number, int rank, int s
 
 // One warp's quarter of the partial sums of an activation, as four floats a lane.
 __device__ void sum_quarter(const Problem& problem, const Shared& shared, const Activation& each, int row, int quarter, float* sums) {
-  constexpr int flight = 7;
+  constexpr int flight = 6;
   const int quads = problem.hidden / 64, slices = problem.intermediate / 128, total = shared.routes.ranks * slices * quads;
   const int lane = threadIdx.x % 32, item = (each.rank * slices + each.slice) * quads;
   const int first = chunk_of(item, total, problem.chunks), last = chunk_of(item + quads - 1, total, problem.chunks);
@@ -304,7 +304,7 @@ __device__ void down(const Problem& problem, Shared& shared, int chunk, uint32_t
 #ifdef CARVE_FEW
     int wanted = 0;
     for (int each = begin / blocks; each * blocks < end; each++) wanted += count_of(each) * slices;
-    const bool few = wanted <= few_activations && wanted <= problem.fragments;
+    const bool few = MOST == 1 && wanted <= few_activations && wanted <= problem.fragments;  // up to eight rows
     ActivationScales early = {};
     if (few && warp < wanted) {
       const Activation each = nth_activation(warp, begin / blocks, slices, count_of);
