@@ -86,8 +86,8 @@ def test_trials_for_few_rows_plan_and_multiply_as_the_others(design: str, route:
 def test_routes_by_one_warp_are_those_of_a_block() -> None:
     """One row of three experts: the same chunks and the same order of every sum, so the same bits."""
     given = batch("unique", 1, 4)
-    outs = [machine(design, 3).forward(*given, limit=LIMIT)[1] for design in ("lna2-paired", "lna2-paired-few")]
-    assert np.array_equal(*outs)
+    block, warp = (machine(design, 3).forward(*given, limit=LIMIT)[1] for design in ("lna2-paired", "lna2-paired-few"))
+    assert np.array_equal(block, warp)
 
 
 @pytest.mark.parametrize("design", DESIGNS)
