@@ -63,7 +63,7 @@ class Boot(Protocol):
         ...
 
     def logs(self) -> str:
-        """Everything the engine has printed."""
+        """Everything the engine has printed before now."""
         ...
 
     def stop(self) -> BootRecord:

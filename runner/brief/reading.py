@@ -12,11 +12,13 @@ READING = {
         ("kernels/cpu/abi.h", "interface"),
         ("kernels/cpu/exports.h", "exports"),
         ("kernels/README.md", "kernels_readme"),
+        ("kernels/cpu/README.md", "kernels_measured"),
     ),
     "kernels/cuda/": (
         ("kernels/cuda/abi.h", "interface"),
         ("kernels/cuda/abi_dense.h", "interface_dense"),
         ("kernels/README.md", "kernels_readme"),
+        ("kernels/cuda/README.md", "kernels_measured"),
     ),
     "serve/plugin/": (
         ("serve/plugin/dispatch.py", "plugin_dispatch"),

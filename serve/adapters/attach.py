@@ -64,6 +64,10 @@ class AttachedEngine(BootedEngine):
             )
         return super().call(method, arguments)
 
+    def logs(self) -> str:
+        """Nothing: what it prints goes elsewhere."""
+        return self.process.text()
+
     def counters(self) -> tuple[RankCounters, ...]:
         """Counters of its witness; none where it carries none."""
         return super().counters() if self.witnessed else ()

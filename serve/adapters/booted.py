@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from runner.model.boot import BootRecord, Label, RankIdentity
 from runner.model.evidence import RankCounters
 from runner.model.seat import SeatManifest
 from serve.connection import client_of, listens
+from serve.witness.mark import STREAMS
 
 OURS = "dsv4-carve"
 """This project's own distribution: what it serves is simulated."""
@@ -34,6 +36,8 @@ _CAUSE = re.compile(r"\b\w*(Error|Exception): \S|Segfault")
 
 REQUEST_TIMEOUT = 120.0
 POLL_SECONDS = 0.1
+LOG_SECONDS = 60.0
+"""For a printed line to arrive."""
 HEALTH_SECONDS = 5.0
 """For one answer while an engine starts: on its port somebody else may listen who never answers."""
 
@@ -90,8 +94,20 @@ class BootedEngine:
         self.call("switch", {"variant": variant, "ranks": None if ranks is None else list(ranks)})
 
     def logs(self) -> str:
-        """Everything the engine has printed."""
-        return self.process.text()
+        """Everything the engine has printed before this call, however long it is on its way through pipes.
+
+        Raises SeatError where the engine answers and its output does not arrive.
+        """
+        if self.record.ended != "running":
+            return self.process.text()
+        mark = f"carve mark {secrets.token_hex(8)}"
+        marks = len(self.call("mark", {"text": mark})) * STREAMS
+        limit = time.monotonic() + LOG_SECONDS
+        while (log := self.process.text()).count(mark) < marks:
+            if time.monotonic() > limit:
+                raise SeatError("the engine's output does not arrive", where=self.record.id, found=last_words(log, 0))
+            time.sleep(POLL_SECONDS)
+        return log
 
     def stop(self) -> BootRecord:
         """End the boot, look for leftovers, and give the final record. Idempotent."""
@@ -100,7 +116,7 @@ class BootedEngine:
         self.http.close()
         code = self.process.poll()
         leftovers = self.process.stop()
-        log = self.logs()
+        log = self.process.text()
         ended, reason = "stopped", ""
         if refusal := REFUSAL.search(log):
             ended, reason = "refused", refusal[0]
@@ -114,7 +130,7 @@ class BootedEngine:
     def gone(self, found: str) -> SeatError:
         """The error for an engine that does not answer, with its own last words where it has ended."""
         code = self.process.poll()
-        words = found if code is None else last_words(self.logs(), code)
+        words = found if code is None else last_words(self.process.text(), code)
         return SeatError("the engine does not answer", where=self.record.id, found=words)
 
     def come_up(self, manifest: SeatManifest, label: Callable[[dict[str, Any]], Label]) -> None:
@@ -176,16 +192,16 @@ class BootedEngine:
                 pass
             if time.monotonic() > deadline:
                 raise SeatError(
-                    "the engine is not healthy in time", where=self.record.id, found=last_words(self.logs(), 0)
+                    "the engine is not healthy in time", where=self.record.id, found=last_words(self.process.text(), 0)
                 )
             time.sleep(POLL_SECONDS)
 
     def _ended_or(self, found: str) -> SeatError:
         """What a failed start or first token means: a refusal in the engine's own words, or its last words."""
-        limit = time.monotonic() + 10
-        while self.process.poll() is None and time.monotonic() < limit and not REFUSAL.search(self.logs()):
+        limit = time.monotonic() + LOG_SECONDS
+        while self.process.poll() is None and time.monotonic() < limit and not REFUSAL.search(self.process.text()):
             time.sleep(POLL_SECONDS)
-        log, code = self.logs(), self.process.poll()
+        log, code = self.process.text(), self.process.poll()
         if refusal := REFUSAL.search(log):
             return SeatError("the engine refused", where=self.record.id, found=refusal[0])
         words = found if code is None else last_words(log, code)

@@ -26,7 +26,7 @@ from runner.model.scalars import UNKNOWN
 from runner.model.seat import SeatManifest
 from serve.adapters import booted
 from serve.adapters.booted import HEALTH_SECONDS, OURS, POLL_SECONDS, BootedEngine
-from serve.adapters.docker_client import Docker, holds
+from serve.adapters.docker_client import STOP_SECONDS, Docker, holds
 from serve.adapters.docker_host import image_environment, places_of, require_mounts
 from serve.adapters.docker_launch import Launch, Places, bears, container_of, launch_of
 from serve.adapters.docker_readback import found, wanted
@@ -83,9 +83,16 @@ class Contained:
         if self.inspected() is None:
             return ()
         self.docker.stop(self.launch.name)
+        self._await_the_last_words()
         self.client.stop()
         self.docker.remove(self.launch.name)
         return () if self.inspected() is None else (f"container {self.launch.name}",)
+
+    def _await_the_last_words(self) -> None:
+        """The client ends by itself once it has passed on all that the ended container printed."""
+        limit = time.monotonic() + STOP_SECONDS
+        while self.client.poll() is None and time.monotonic() < limit:
+            time.sleep(POLL_SECONDS)
 
     def _how_it_ended(self) -> str:
         try:

@@ -16,6 +16,7 @@ from typing import Any
 
 from serve.adapters.fake_model import BEHAVIOURS, EXPERTS, Behaviour, RankState
 from serve.adapters.fake_trace import Recorder
+from serve.witness.mark import print_mark
 
 LAYERS = ("model.layers.1.mlp.experts", "model.layers.2.mlp.experts")
 MAX_ROWS = 64
@@ -142,6 +143,9 @@ class Rank:
             return {"rank": self.rank}
         if method == "stop-profile":
             self.profiler.stop(Path(arguments["folder"]))
+            return {"rank": self.rank}
+        if method == "mark":
+            print_mark(str(arguments["text"]))
             return {"rank": self.rank}
         if method == "unperturb":
             self.expert, self.factor = None, 1.0

@@ -22,7 +22,7 @@ from runner.errors import SeatError
 from serve.adapters import watchdog
 
 GRACE_SECONDS = 5.0
-STOP_TIMEOUT_SECONDS = 20.0
+STOP_TIMEOUT_SECONDS = 60.0
 
 
 _reserved: set[str] = set()

@@ -42,6 +42,12 @@ class PerturbArguments(_Strict):
     factor: float = Field(allow_inf_nan=False)
 
 
+class MarkArguments(_Strict):
+    """``text``: the line that every rank prints."""
+
+    text: str = Field(pattern=r"^[a-z0-9: ]+$", max_length=80)
+
+
 class Call(_Strict):
     """The request's body."""
 
@@ -56,6 +62,7 @@ METHODS: dict[str, type[_Strict]] = {
     "switch": SwitchArguments,
     "perturb": PerturbArguments,
     "unperturb": Nothing,
+    "mark": MarkArguments,
 }
 
 

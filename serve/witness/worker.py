@@ -22,6 +22,7 @@ from runner.model.boot import RankIdentity
 from serve.witness.environment import read_back
 from serve.witness.graphs import vllm_wrappers
 from serve.witness.held import weights_bytes
+from serve.witness.mark import print_mark
 from serve.witness.witness import ArgumentError, Witness, current
 
 
@@ -132,6 +133,11 @@ class WitnessExtension:
         for module in witness.experts:
             module.unperturb()
         return {"rank": witness.rank, "perturbed": False}
+
+    def carve_mark(self, text: str) -> dict[str, Any]:
+        """Print ``text`` behind everything that this rank has printed."""
+        print_mark(text)
+        return {"rank": current().rank}
 
 
 def _speculation(config: Any) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ import yaml
 from runner.gates.base import GateInput
 from tests.gates import (
     cases_answers,
+    cases_changes,
     cases_claims,
     cases_desk,
     cases_engine,
@@ -33,9 +34,9 @@ CASES = {
     "claims": cases_claims.claims,
     "resolved": cases_desk.resolved,
     "engaged": cases_engine.engaged,
-    "perturbation": cases_engine.perturbation,
-    "watermark": cases_engine.watermark,
-    "knock-out": cases_engine.knock_out,
+    "perturbation": cases_changes.perturbation,
+    "watermark": cases_changes.watermark,
+    "knock-out": cases_changes.knock_out,
     "parity": cases_desk.parity,
     "kernel-speed": cases_gpu.kernel_speed,
     "pressure": cases_gpu.pressure,

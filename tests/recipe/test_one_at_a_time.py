@@ -36,13 +36,17 @@ def held(name: str, product: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", WORKS)
-def test_who_comes_second_is_told_and_disturbs_nothing(name: str, tmp_path: Path) -> None:
+def test_who_comes_second_is_told_and_disturbs_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole_folder, "PATIENCE_SECONDS", 0.2)
     given = WORKS[name](tmp_path, "small")
     given.prepare(tmp_path / "one")
     before = contents(tmp_path / "one") if name == "patch-in-place" else {}
     with held(name, tmp_path / "one/product"):
         with pytest.raises(StateError, match="another process"):
             given.do(tmp_path / "one")
+        monkeypatch.undo()
         if name == "patch-in-place":
             assert contents(tmp_path / "one") == before
         else:

@@ -98,6 +98,12 @@ def test_what_did_not_come_back_is_named(
     assert found == difference.found
 
 
+def test_a_line_that_comes_late_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(says="INFO F2 DENSE_GROUP=1 ACTIVE\n", holds_back="carve mark")
+    with world_of(tmp_path, monkeypatch, world):
+        assert different(tmp_path, manifest(tmp_path)) == {"log lines with 'F2 DENSE_GROUP'": ("0", "1")}
+
+
 def test_another_kv_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with world_of(tmp_path, monkeypatch):
         assert different(tmp_path, manifest(tmp_path, kv_tokens=396656)) == {"kv_tokens": ("396656", "8192")}

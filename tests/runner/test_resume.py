@@ -77,7 +77,7 @@ def test_a_changed_order_cannot_be_resumed(home: Path) -> None:
     run = only_run(home)
     write_order(home, gate_order(margin="0.9"))
     process = start(order, run)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 2
     assert b"the order has changed since the run was started" in errors
 
@@ -91,7 +91,7 @@ def test_changed_code_cannot_be_resumed_and_says_which(home: Path) -> None:
     plan["subjects"]["tree.serve"] = "0" * 64
     path.write_text(json.dumps(plan))
     process = start(order, run)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 2
     assert b"subjects: tree.serve" in errors
 
@@ -100,13 +100,13 @@ def test_two_processes_cannot_work_on_one_run(home: Path) -> None:
     order = write_order(home, gate_order())
     first = open_run(order, progress=Silent())
     process = start(order, first.name)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 2
     assert b"another process works on this run" in errors
 
 
 def test_an_unknown_run_is_named(home: Path) -> None:
     process = start(write_order(home, gate_order()), "20261130-000000-00000000")
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 3
     assert b"no such run" in errors

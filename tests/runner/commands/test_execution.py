@@ -66,14 +66,14 @@ def test_a_seat_stands_until_it_is_interrupted(home: Path, end: signal.Signals) 
         assert standing.stdout is not None
         try:
             told = json.loads("".join(iter(standing.stdout.readline, "}\n")) + "}")
-            assert httpx.get(f"{told['url']}/health").status_code == 200
+            assert httpx.get(f"{told['url']}/health", timeout=120).status_code == 200
             standing.send_signal(end)
-            standing.wait(timeout=30)
+            standing.wait(timeout=120)
         finally:
             standing.kill()
     assert standing.returncode == 0
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{told['url']}/health")
+        httpx.get(f"{told['url']}/health", timeout=120)
 
 
 def test_a_run_shows_where_it_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import socketserver
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -64,6 +64,8 @@ class World:
     """Whoever is killed was killed for memory."""
     says: str = ""
     """Printed by the engine at its start."""
+    holds_back: str = ""
+    """What the engine prints arrives only once a line with this text has been printed, as through a slow pipe."""
 
 
 @dataclass
@@ -151,7 +153,7 @@ class Daemon:
 
     def _follow(self, container: Container, client: _Handler) -> None:
         assert container.process is not None and container.process.stdout is not None
-        for line in chain(filter(None, [self.world.says]), container.process.stdout):
+        for line in _late(chain(filter(None, [self.world.says]), container.process.stdout), self.world.holds_back):
             container.log.append(line)
             client.say(line)
             if self.world.dies_at and self.world.dies_at in line:
@@ -217,6 +219,19 @@ class Daemon:
 
     def _logs(self, words: list[str], client: _Handler) -> int:
         return client.say("".join(self.containers[words[-1]].log))
+
+
+def _late(lines: Iterable[str], awaited: str) -> Iterator[str]:
+    """``lines`` as they come; those before ``awaited`` together with it, at the latest at the end."""
+    held: list[str] = []
+    arrived = not awaited
+    for line in lines:
+        held.append(line)
+        arrived = arrived or awaited in line
+        if arrived:
+            yield from held
+            held.clear()
+    yield from held
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -78,7 +78,7 @@ def test_a_server_without_our_witness_is_read_from_outside(tmp_path: Path, plain
     assert boot.counters() == ()
     ended = boot.stop()
     assert (ended.ended, ended.leftovers) == ("stopped", ())
-    assert httpx.get(f"{plain}/health").status_code == 200, "it goes on"
+    assert httpx.get(f"{plain}/health", timeout=120).status_code == 200, "it goes on"
 
 
 def test_the_toy_is_simulated_wherever_it_runs_and_is_left_running(tmp_path: Path) -> None:

@@ -45,5 +45,5 @@ def test_a_missing_library_is_an_error(tmp_path: Path) -> None:
 
 def test_a_job_that_fails_gives_its_last_words() -> None:
     with pytest.raises(SeatError, match="failed") as error:
-        run_job("serve.adapters.no_such_job", {}, timeout=30)
+        run_job("serve.adapters.no_such_job", {}, timeout=120)
     assert "No module named serve.adapters.no_such_job" in error.value.found

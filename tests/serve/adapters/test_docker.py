@@ -127,7 +127,7 @@ def test_a_boot_is_read_back_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
         assert record.resolved["environment.CARVE_STRICT"] == "2"
         kept = [name for name, value in record.resolved.items() if str(tmp_path) in json.dumps(value)]
         assert kept == ["container.mount./carve/cache", "container.mount./carve/extension.so"], "as the manifest says"
-        assert httpx.get(f"{boot.base_url}/health").status_code == 200
+        assert httpx.get(f"{boot.base_url}/health", timeout=120).status_code == 200
         (container,) = daemon.containers.values()
         assert bears(container.inspect, run="r1", seat="fake-tp2", boot="shared-a")
         port = int(boot.base_url.rpartition(":")[2])
@@ -142,11 +142,27 @@ def test_a_boot_is_read_back_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     assert verbs == ["run", "stop", "rm"]
 
 
+def test_output_that_comes_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers over HTTP overtake what was printed before them."""
+    with world_of(tmp_path, monkeypatch, World(holds_back="carve mark")):
+        boot = booted(tmp_path)
+        assert (boot.record.canary, boot.record.kv_tokens) == (True, 8192)
+        boot.stop()
+
+
+def test_output_that_does_not_come_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.adapters.booted.LOG_SECONDS", 0.2)
+    with world_of(tmp_path, monkeypatch, World(holds_back="never")) as daemon:
+        with pytest.raises(SeatError, match="the engine's output does not arrive"):
+            booted(tmp_path)
+        assert daemon.containers == {}
+
+
 def test_what_is_in_flight_finishes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with world_of(tmp_path, monkeypatch), ThreadPoolExecutor(1) as pool:
         boot = booted(tmp_path)
         body = {"model": "toy", "prompt": [65], "max_tokens": 200, "ignore_eos": True}
-        asked = pool.submit(httpx.post, f"{boot.base_url}/v1/completions", json=body, timeout=30)
+        asked = pool.submit(httpx.post, f"{boot.base_url}/v1/completions", json=body, timeout=120)
         while not boot.counters()[0].witness[0].launches > 5:
             time.sleep(0.01)
         ended = boot.stop()
@@ -307,9 +323,9 @@ def test_a_resumed_run_ends_exactly_its_own(tmp_path: Path, monkeypatch: pytest.
         other = seat.boot(replace(request(tmp_path, anywhere, run="r2"), folder=tmp_path / "other"))
         (first, second) = daemon.containers.values()
         again = seat.boot(replace(request(tmp_path, anywhere, run="r1"), folder=tmp_path / "again"))
-        assert first.process is not None and first.process.wait(10) != 0
+        assert first.process is not None and first.process.wait(120) != 0
         assert second.process is not None and second.process.poll() is None
-        assert httpx.get(f"{other.base_url}/health").status_code == 200
+        assert httpx.get(f"{other.base_url}/health", timeout=120).status_code == 200
         for boot in (again, other):
             assert boot.stop().leftovers == ()
         lost.http.close()
@@ -346,7 +362,7 @@ def test_where_the_runner_is_killed_its_container_ends_too(tmp_path: Path, monke
         os.kill(runner.pid, signal.SIGKILL)
         runner.communicate()
         assert container.process is not None
-        assert container.process.wait(15) is not None
+        assert container.process.wait(50) is not None
         assert list(daemon.containers) == ["carve-fake-tp2-killed-shared-a"], (
             "what ended stays until the run is resumed"
         )

@@ -94,7 +94,7 @@ def test_environment_is_exactly_the_declared_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["polite", "stubborn"])
 def test_stop_ends_the_whole_tree(tmp_path: Path, kind: str) -> None:
     port = free_port()
-    running = Supervised.start(_tree(tmp_path, kind, port), {}, tmp_path / "boot", port=port, grace=1.0)
+    running = Supervised.start(_tree(tmp_path, kind, port), {}, tmp_path / "boot", port=port, grace=4.0)
     facts = _facts(tmp_path)
     assert running.poll() is None
     assert running.stop() == ()

@@ -57,7 +57,7 @@ def client() -> Iterator[httpx.Client]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Misbehaving)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    with httpx.Client(base_url=f"http://127.0.0.1:{server.server_port}", trust_env=False) as connected:
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.server_port}", trust_env=False, timeout=120) as connected:
         yield connected
     server.shutdown()
     thread.join()

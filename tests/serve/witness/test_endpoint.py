@@ -62,6 +62,7 @@ async def test_a_call_reaches_every_rank() -> None:
         b'{"method": "switch", "arguments": {}}',
         b'{"method": "switch", "arguments": {"variant": "../x"}}',
         b'{"method": "switch", "arguments": {"variant": "lna2", "ranks": ["0"]}}',
+        json.dumps({"method": "mark", "arguments": {"text": "two\nlines"}}).encode(),
         json.dumps({"method": "perturb", "arguments": PERTURB | {"projection": "all"}}).encode(),
         json.dumps({"method": "perturb", "arguments": PERTURB | {"factor": "2"}}).encode(),
         json.dumps({"method": "perturb", "arguments": PERTURB | {"rank": -1}}).encode(),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from serve.adapters.booted import BootedEngine
+from serve.witness.mark import STREAMS
 from tests.serve.engine_boot import LAYERS, assert_predicted, boot, document, forced, stop_clean, worst
 
 pytestmark = pytest.mark.engine
@@ -27,6 +28,12 @@ def test_both_ranks_answer_with_their_own_shards(engine: BootedEngine) -> None:
     assert ranks[0].weights != ranks[1].weights
     assert ranks[0].libraries == ranks[1].libraries
     assert engine.record.canary
+
+
+def test_what_every_process_printed_has_arrived(engine: BootedEngine) -> None:
+    log = engine.logs()
+    assert log.count("carve mark") % (2 * STREAMS) == 0, "each rank, each stream"
+    assert log.index("carve: plugin ready on rank 1 ") < log.index("carve mark")
 
 
 def test_both_ranks_hold_what_was_predicted(engine: BootedEngine) -> None:
