@@ -41,12 +41,19 @@ def clears_itself(revocation: Revocation, keys: set[str], ledger: Ledger) -> str
 
 
 def revoked(ledger: Ledger) -> set[str]:
-    """Digests of decisions that were taken back."""
-    return {
+    """Digests of decisions that were taken back, and of others that say word for word the same.
+
+    Whoever leaves one of two signatures out has another file of the same statement.
+    """
+    named = {
         each.revokes
         for entry, each in ledger.of(Revocation)
         if not fault_of(each, ledger) and not clears_itself(each, entry.keys, ledger)
     }
+    said = [ledger.entries[digest].predicate for digest in named if digest in ledger.entries]
+    times = {each.created_at for each in said}
+    made: list[tuple[Signed, Adoption | Waiver]] = [*ledger.of(Adoption), *ledger.of(Waiver)]
+    return named | {entry.digest for entry, each in made if each.created_at in times and each in said}
 
 
 def waivers_for(ledger: Ledger, report: str) -> list[tuple[Signed, Waiver]]:

@@ -15,7 +15,7 @@ from runner.canon_entry import launch_command
 from runner.decide import Desk
 from runner.errors import InputError, TrustError
 from runner.judge import judge
-from runner.model.adoption import Observation, Revocation
+from runner.model.adoption import Adoption, Observation, Revocation
 from runner.model.report import ReportPredicate
 from tests.runner.records import START, Run, check, instant, make_run, publish, trust_of
 from tests.runner.test_counts import adopted_by_hand, name_of
@@ -85,6 +85,31 @@ def test_who_rejected_an_own_report_may_take_that_back(published: Path, demo_run
     rejection = decide.reject(desk(published, demo_runner, 1), "r1", "a slip").name.removesuffix(ledger.SUFFIX)
     decide.revoke(desk(published, demo_runner, 2), rejection, "no slip")
     assert "a slip" not in section(text_of(published), "Rejected")
+
+
+@pytest.mark.parametrize("reason", ["good", "good, and said again"])
+def test_a_decision_taken_back_leaves_no_twin(published: Path, demo_adopter: PrivateKey, reason: str) -> None:
+    """Two people sign one adoption; the file with only one of the signatures is the same decision, another is not."""
+    third = PrivateKey.generate()
+    trust_key(repository_file(published), signer_line("adopter", "demo-third", third.public))
+    name = name_of(published / "reports/mini-lna2/r1")
+    heads = ledger.load(published, trust_of(published)).heads()
+    adoption = Adoption(
+        created_at=at(1),
+        parents=heads,
+        result="ADOPTED",
+        report=name,
+        seat="cpu-mini",
+        scope="standing",
+        waivers=(),
+        reason="good",
+    )
+    both = sign(adoption, {"report": name.digest}, demo_adopter, third)
+    signed = ledger.append(published, ledger.ADOPTIONS, both).name.removesuffix(ledger.SUFFIX)
+    other = adoption.model_copy(update={"reason": reason})
+    ledger.append(published, ledger.ADOPTIONS, sign(other, {"report": name.digest}, third))
+    decide.revoke(desk(published, demo_adopter, 2), signed, "after all not")
+    assert ("Run [r1]" in section(text_of(published), "Standing")) is (reason != "good")
 
 
 def test_an_observation_that_says_nothing_makes_nothing_fresh(
