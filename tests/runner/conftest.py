@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from runner.attest.keys import PrivateKey
+from runner.gates.selftest import shown
 from runner.workspace import make_workspace as make_empty_workspace
 from tests.runner.records import RateGate, RateInstrument, make_run, make_workspace, publish
 
@@ -43,10 +45,13 @@ def workspace(tmp_path: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey)
 
 
 @pytest.fixture
-def rate_gate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The made-up run's gate and instrument are this checkout's only ones."""
+def rate_gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The made-up run's gate and instrument are this checkout's only ones; what real gates said is asked anew."""
     monkeypatch.setattr("runner.gates.registry._GATES", (RateGate(),))
     monkeypatch.setattr("serve.instruments.registry._INSTRUMENTS", (RateInstrument(),))
+    shown.cache_clear()
+    yield
+    shown.cache_clear()
 
 
 @pytest.fixture
