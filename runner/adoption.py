@@ -51,9 +51,8 @@ def revoked(ledger: Ledger) -> set[str]:
         if not fault_of(each, ledger) and not clears_itself(each, entry.keys, ledger)
     }
     said = [ledger.entries[digest].predicate for digest in named if digest in ledger.entries]
-    times = {each.created_at for each in said}
-    made: list[tuple[Signed, Adoption | Waiver]] = [*ledger.of(Adoption), *ledger.of(Waiver)]
-    return named | {entry.digest for entry, each in made if each.created_at in times and each in said}
+    twins = (entry for each in said for entry in ledger.made_at[each.created_at] if entry.predicate == each)
+    return named | {entry.digest for entry in twins}
 
 
 def waivers_for(ledger: Ledger, report: str) -> list[tuple[Signed, Waiver]]:

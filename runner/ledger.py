@@ -86,6 +86,14 @@ class Ledger:
         return [self.entries[each] for each in sorted(self.entries, key=lambda each: (made[each], place[each], each))]
 
     @cached_property
+    def made_at(self) -> dict[str, list[Signed]]:
+        """Statements by the time that they bear, as it is written."""
+        found: defaultdict[str, list[Signed]] = defaultdict(list)
+        for entry in self.entries.values():
+            found[entry.predicate.created_at].append(entry)
+        return dict(found)
+
+    @cached_property
     def lineage(self) -> Lineage:
         """When statements were made, and what each has seen."""
         return trace(self.entries, self.trust)

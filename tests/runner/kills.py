@@ -1,4 +1,4 @@
-"""Runs of the command line that are killed, what must be gone ten seconds later, and what a resumed run must give."""
+"""Runs of the command line that are killed, what must be gone within a minute, and what a resumed run must give."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def events(home: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Raises TimeoutError after a minute."""
+    """Raises TimeoutError after five minutes."""
     limit = time.monotonic() + 300
     while not condition():
         if time.monotonic() > limit:
@@ -80,8 +80,11 @@ def traces_of(runner: int) -> Traces:
     folders, ports, shared = set(), set(), set()
     processes = descendants(runner)
     for pid in processes:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-        variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+        except OSError:  # it has ended meanwhile
+            continue
         settings = dict(variable.partition("=")[::2] for variable in variables)
         if "TMPDIR" in settings:
             folders |= {Path(settings["TMPDIR"]), Path(settings["HOME"])}
@@ -102,7 +105,7 @@ NOTHING = Traces(frozenset(), frozenset(), frozenset(), frozenset())
 
 
 def assert_clean(home: Path, traces: Traces = NOTHING) -> None:
-    """After ten seconds nothing of ``traces`` and no process that works in this test's folders is left."""
+    """Within a minute nothing of ``traces`` and no process that works in this test's folders is left."""
     deadline = time.monotonic() + CLEAN_SECONDS
     while (left := ours(home) + fake_shared_memory(home) + traces.left()) and time.monotonic() < deadline:
         time.sleep(0.1)

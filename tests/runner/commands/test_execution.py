@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import httpx
@@ -65,7 +66,8 @@ def test_a_seat_stands_until_it_is_interrupted(home: Path, end: signal.Signals) 
     with subprocess.Popen(ignored, stdout=subprocess.PIPE, text=True) as standing:
         assert standing.stdout is not None
         try:
-            told = json.loads("".join(iter(standing.stdout.readline, "}\n")) + "}")
+            lines = iter(standing.stdout.readline, "")  # ends with the process, also where it says nothing
+            told = json.loads("".join(takewhile(lambda line: line != "}\n", lines)) + "}")
             assert httpx.get(f"{told['url']}/health", timeout=120).status_code == 200
             standing.send_signal(end)
             standing.wait(timeout=120)
