@@ -30,7 +30,8 @@ from runner.plan_traces import ON_TRACES, launches, rank_skew
 
 QUAD = 4
 """Blocks of one pair."""
-
+PARITY: dict[str, JsonValue] = {"rows": [1], "threads": 2, "window_seconds": 20}
+"""What an order may tell the desk, by example; library and variant are not its to say."""
 
 Maker = Callable[[Layout, GateRequest], Made]
 
@@ -166,7 +167,8 @@ def _knock_out(layout: Layout, request: GateRequest) -> Made:
 
 
 def _parity(layout: Layout, request: GateRequest) -> Made:
-    arguments = {"variant": layout.variants["candidate"]} | request.windows
+    arguments: dict[str, JsonValue] = {"variant": layout.variants["candidate"]}
+    arguments |= {name: request.windows.get(name, usual) for name, usual in PARITY.items() if name in request.windows}
     seconds = amount(request, "window_seconds", 20)
     return Made((layout.window("parity", DESK, "parity@1", "none", arguments, seconds=seconds),))
 
