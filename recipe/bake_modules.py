@@ -54,6 +54,7 @@ PRESETS: dict[str, tuple[Linear, ...]] = {
 SERVED_AS_ONE = (
     ("q_proj", "k_proj", "v_proj"),
     ("gate_proj", "up_proj"),
+    ("q_a_proj", "kv_a_proj_with_mqa"),
     ("wq_a", "wkv"),
     ("wkv", "wgate"),
     ("w1", "w3"),

@@ -27,6 +27,8 @@ from runner.files import write_whole
 
 BLOCK = 64 << 20
 """Most bytes of one request."""
+SMALL = 128 << 20
+"""Most bytes of an index: that of a pack with a million tensors has fewer."""
 ATTEMPTS = 6
 """Requests in a row that bring nothing before the hub is given up."""
 TIMEOUT_SECONDS = 30.0
@@ -155,35 +157,51 @@ class Repository:
         return listed
 
     def _ask_index(self) -> dict[str, str]:
-        answer = self._ask(INDEX)
+        answer, content = self._ask(INDEX)
         if answer.status_code == httpx.codes.NOT_FOUND:
             return {entry.name: _SINGLE for entry in self._header(_SINGLE).entries}
         self._refuse_status(answer, INDEX)
-        listed = (json_object(answer.content) or {}).get("weight_map")
+        listed = (json_object(content) or {}).get("weight_map")
         if not isinstance(listed, dict):
             raise PackError(
                 Fault.INDEX,
                 "index has no weight map",
                 where=f"{self.name}: {INDEX}",
                 expected="a JSON object from tensor to file",
-                found=ascii(answer.text[:60]),
+                found=ascii(content[:60].decode(errors="replace")),
             )
         return listed
 
-    def _ask(self, file: str) -> httpx.Response:
-        """A small file, whole, with the same patience as a range."""
+    def _ask(self, file: str) -> tuple[httpx.Response, bytes]:
+        """A small file, whole, with the same patience as a range. InputError for one that is not small."""
         for attempt in range(ATTEMPTS):
             try:
                 with self._hopeless(file):
-                    answer = httpx.get(self._url(file), headers=self.token, timeout=self.timeout, follow_redirects=True)
+                    answer, content = self._small(file)
                 if answer.status_code not in _WORTH_ANOTHER_TRY:
                     self._same_commit(answer)
-                    return answer
+                    return answer, content
                 found = f"HTTP {answer.status_code}"
             except httpx.TransportError as error:
                 found = f"{type(error).__name__}: {error}"
             time.sleep(self.wait_seconds * 2**attempt)
         raise self._nothing_comes(file, found)
+
+    def _small(self, file: str) -> tuple[httpx.Response, bytes]:
+        content = bytearray()
+        request = httpx.stream("GET", self._url(file), headers=self.token, timeout=self.timeout, follow_redirects=True)
+        with request as answer:
+            for chunk in answer.iter_bytes():
+                content += chunk
+                if len(content) > SMALL:
+                    raise InputError(
+                        "the hub sends more than such a file may hold",
+                        where=f"{self.name}: {file}",
+                        expected=f"at most {SMALL:,} bytes",
+                        found="more",
+                        next_step="use another endpoint, or a local copy of the donor",
+                    )
+        return answer, bytes(content)
 
     def _url(self, file: str) -> str:
         return str(_hub().hf_hub_url(self.name, file, revision=self.revision, endpoint=self.endpoint))

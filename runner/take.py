@@ -44,8 +44,9 @@ def take(workspace: Path, trust: Trust, run: str, to: Path | None = None) -> Tak
     """Compare a run's product with its report, and copy it ``to`` a new folder.
 
     Raises TrustError for a report that does not verify and a product that is another than the sealed one, InputError
-    for a run that made none and for a patched tree, which is links into this machine's engine and cannot be taken
-    elsewhere, StateError where the product is not on this machine, the folder exists or the disk stands in the way.
+    for a run that made none, for a patched tree, which is links into this machine's engine and cannot be taken
+    elsewhere, and for a folder inside a pack, StateError where the product is not on this machine, the folder exists or
+    the disk stands in the way.
     """
     place = find_report(workspace, run)
     verified = verify(place, trust, workspace)
@@ -117,6 +118,14 @@ def _as_sealed(folder: Path, sealed: dict[str, str]) -> dict[str, str]:
 
 def _copy(folder: Path, to: Path, sealed: dict[str, str]) -> None:
     """A copy of its own: no link into the run's folder, and read again before it takes its name."""
+    for parent in to.absolute().resolve().parents:
+        if weight_files(parent):
+            raise InputError(
+                "a copy inside a pack would make another pack of it",
+                where=str(parent),
+                expected="a folder outside every pack",
+                found=str(to),
+            )
     with whole_folder.anew(to) as partial:
         for file in (*weight_files(folder), *small_files(folder)):
             target = partial / file.relative_to(folder)

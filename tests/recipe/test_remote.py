@@ -294,3 +294,13 @@ def test_an_endpoint_that_is_no_address_is_refused(tmp_path: Path) -> None:
         found = Repository(NAME, REVISION, tmp_path, endpoint, wait_seconds=0.01)
         with pytest.raises(InputError, match="leads to nothing"):
             found.headers([LAYER])
+
+
+def test_an_index_without_an_end_is_refused(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory does not grow with what a server sends."""
+    size = (hub.folder / INDEX).stat().st_size
+    monkeypatch.setattr("recipe.remote.SMALL", size - 1)
+    with pytest.raises(InputError, match="more than such a file may hold"):
+        repository(hub, tmp_path / "one").headers([LAYER])
+    monkeypatch.setattr("recipe.remote.SMALL", size)
+    assert repository(hub, tmp_path / "two").headers([LAYER])

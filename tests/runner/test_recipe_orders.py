@@ -100,6 +100,11 @@ def it_can_be_taken_out(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(capsys, "product", run.name, "--to", str(out / "other"))[0] == 3
     (made / "modeling.py").unlink()
     assert ask(capsys, "product", run.name, "--to", "/proc/pack")[0] == 2
+    for inside in (made / "copy", made / "deep/er", out / "pack/copy"):
+        before = sorted(made.rglob("*"))
+        code, said = ask(capsys, "product", run.name, "--to", str(inside))
+        assert code == 3 and "inside a pack" in said["error"]["what"]
+        assert sorted(made.rglob("*")) == before
     made.rename(run / "elsewhere")
     code, said = ask(capsys, "product", run.name)
     assert code == 2 and said["error"]["what"] == "what this run made is gone"
