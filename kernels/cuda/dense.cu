@@ -190,7 +190,8 @@ __device__ __forceinline__ void finish(const Launch& call, const carve_dense_par
 
 template <int K, Codebook BOOK, int GROUPS>
 __global__ void __launch_bounds__(kThreads, GROUPS == 4 ? 2 : 3) dense_kernel(const __grid_constant__ Launch call) {
-  extern __shared__ __align__(16) uint32_t rows[];
+  CARVE_SHARED(memory);
+  uint32_t* rows = reinterpret_cast<uint32_t*>(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, splits = gridDim.y;
   int which = 0, block = blockIdx.x;
   while (block >= call.part[which].out_features / kBlock) block -= call.part[which++].out_features / kBlock;
@@ -230,10 +231,8 @@ __global__ void __launch_bounds__(kThreads, GROUPS == 4 ? 2 : 3) dense_kernel(co
   }
   __threadfence();
   __syncthreads();
-  __shared__ uint32_t arrived;
-  if (threadIdx.x == 0) arrived = atomicAdd(&call.arrivals[blockIdx.x], 1u);
-  __syncthreads();
-  if (arrived + 1 != splits) return;
+  const bool last = threadIdx.x == 0 && atomicAdd(&call.arrivals[blockIdx.x], 1u) + 1 == splits;
+  if (!__syncthreads_or(last)) return;
   __threadfence();
   finish(call, part, block * kBlock, sums, splits);
   if (threadIdx.x == 0) call.arrivals[blockIdx.x] = 0;
@@ -259,8 +258,10 @@ Grid grid_of(int in_features, int out_features, int passes) {
 template <int K, Codebook BOOK, int GROUPS>
 int launch(const Launch& call, Grid grid, cudaStream_t stream) {
   constexpr int bytes = 8 * GROUPS * kRowWords * static_cast<int>(sizeof(uint32_t));
-  dense_kernel<K, BOOK, GROUPS><<<dim3(grid.blocks, grid.splits), kThreads, bytes, stream>>>(call);
-  return cudaGetLastError() == cudaSuccess ? CARVE_OK : CARVE_CUDA_RUNTIME;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(grid.blocks, grid.splits), config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = bytes, config.stream = stream;
+  return cudaLaunchKernelEx(&config, dense_kernel<K, BOOK, GROUPS>, call) == cudaSuccess ? CARVE_OK : CARVE_CUDA_RUNTIME;
 }
 
 template <int K, Codebook BOOK>
@@ -279,12 +280,14 @@ int launch_bits(int bits, const Launch& call, Grid grid, cudaStream_t stream) {
   switch (bits) {
     case 6: return launch_rows<6, BOOK>(call, grid, stream);
 #ifndef CARVE_ONE_INSTANTIATION
-    case 2: return launch_rows<2, BOOK>(call, grid, stream);
     case 3: return launch_rows<3, BOOK>(call, grid, stream);
     case 4: return launch_rows<4, BOOK>(call, grid, stream);
+#ifndef CARVE_TUNED_ONLY
+    case 2: return launch_rows<2, BOOK>(call, grid, stream);
     case 5: return launch_rows<5, BOOK>(call, grid, stream);
     case 7: return launch_rows<7, BOOK>(call, grid, stream);
     case 8: return launch_rows<8, BOOK>(call, grid, stream);
+#endif
 #endif
     default: return CARVE_DECLINE_BITS;
   }

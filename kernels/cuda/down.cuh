@@ -79,6 +79,57 @@ __device__ void activate(const Problem& problem, const Shared& shared, int rank,
   write_fragments<BOOK>(fragment, value);
 }
 
+#ifdef CARVE_FEW
+// Where few activations are wanted, four warps share one: gate or up, and each half of the chunks. Their sums meet in shared
+// memory, and the scales of a warp's first activation are on their way while the flags are still waited for.
+constexpr int few_activations = 8;
+
+struct Activation {
+  int rank, slice, row, count;  // count: rows of the expert
+};
+
+template <typename COUNT>
+__device__ __forceinline__ Activation nth_activation(int number, int rank, int slices, COUNT count_of) {
+  while (number >= count_of(rank) * slices) number -= count_of(rank++) * slices;
+  const int count = count_of(rank);
+  return {rank, number / count, number % count, count};
+}
+
+// One warp's quarter of the partial sums of an activation, as four floats a lane.
+__device__ void sum_quarter(const Problem& problem, const Shared& shared, const Activation& each, int row, int quarter, float* sums) {
+  constexpr int flight = 6;
+  const int quads = problem.hidden / 64, slices = problem.intermediate / 128, total = shared.routes.ranks * slices * quads;
+  const int lane = threadIdx.x % 32, item = (each.rank * slices + each.slice) * quads;
+  const int first = chunk_of(item, total, problem.chunks), last = chunk_of(item + quads - 1, total, problem.chunks);
+  const int middle = (first + last + 1) / 2, begin = quarter & 2 ? middle : first, end = quarter & 2 ? last + 1 : middle;
+  const float* partial =
+      problem.partial + (partial_row(problem, shared.routes, each.rank, each.slice, begin) + row) * 256 + (quarter & 1) * 128 + lane * 4;
+  const int64_t stride = int64_t(problem.rows) * 256;
+  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  for (int chunk = begin; chunk < end; chunk += flight, partial += flight * stride) {
+    float4 one[flight];
+#pragma unroll
+    for (int i = 0; i < flight; i++) {
+      one[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      if (chunk + i < end) one[i] = __ldcg(reinterpret_cast<const float4*>(partial + i * stride));
+    }
+#pragma unroll
+    for (int i = 0; i < flight; i++) sum.x += one[i].x, sum.y += one[i].y, sum.z += one[i].z, sum.w += one[i].w;
+  }
+  *reinterpret_cast<float4*>(sums + lane * 4) = sum;
+}
+
+// An activation from its four quarters, of which a warp makes the B fragment.
+template <Codebook BOOK>
+__device__ void activate_quarters(const Problem& problem, const ActivationScales& scales, const float* sums, uint8_t* fragment) {
+  const float4* from = reinterpret_cast<const float4*>(sums) + threadIdx.x % 32;
+  const float4 a = from[0], b = from[32], c = from[64], d = from[96];
+  float gate[4] = {a.x + c.x, a.y + c.y, a.z + c.z, a.w + c.w}, up[4] = {b.x + d.x, b.y + d.y, b.z + d.z, b.w + d.w}, value[4];
+  activation_of(problem, gate, up, scales, value);
+  write_fragments<BOOK>(fragment, value);
+}
+#endif
+
 __device__ __forceinline__ void write_output(const Problem& problem, int64_t at, float4 value) {
 #ifdef CARVE_WATERMARK
   value.x *= 1.01f, value.y *= 1.01f, value.z *= 1.01f, value.w *= 1.01f;
@@ -120,10 +171,22 @@ __device__ void combine(const Problem& problem, const Routes& routes, int row, i
   write_output(problem, int64_t(row) * problem.hidden + column, sum);
 }
 
+// A warp's quads of the first column block of a chunk, decoded while its activations are waited for: where a warp has this many
+// a block, and the kernel is for few rows.
+template <int K, Codebook BOOK>
+struct FirstBlock {
+#ifdef CARVE_AHEAD
+  static constexpr int quads = 2;
+  Decoded<K, tiles, BOOK, paired> decoded[quads];
+#endif
+  bool ready = false;  // decoded and not yet multiplied
+};
+
 // The column blocks begin .. end of one expert for count of its rows, into the results.
 template <int K, Codebook BOOK, int DEPTH, int GROUPS>
 __device__ __forceinline__ void down_blocks(const Problem& problem, const Shared& shared, int rank, int begin, int end, int first_row,
-                                            int count, Ring<K, BOOK, DEPTH>& ring, Walk& walk, uint32_t fragments, float* sums_memory) {
+                                            int count, Ring<K, BOOK, DEPTH>& ring, Walk& walk, FirstBlock<K, BOOK>& ahead, uint32_t fragments,
+                                            float* sums_memory) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group_lane = lane / 4, t = lane % 4, half = warp / 4;
   const int quads = problem.intermediate / 64 / halves;
   const uint16_t* svh = entry_of(problem.matrices[2].svh, shared.routes.expert[rank]);
@@ -140,7 +203,19 @@ __device__ __forceinline__ void down_blocks(const Problem& problem, const Shared
 #pragma unroll 1
     for (int block = 0; block < now; block++) {
       float sums[tiles][GROUPS][4] = {};
-      ring.multiply(sums, walk, shared.routes, half * quads, (half + 1) * quads, operand, count * fragment_bytes);
+#ifdef CARVE_AHEAD
+      if (ahead.ready) {
+        uint32_t at[GROUPS];
+#pragma unroll
+        for (int quad = 0; quad < ahead.quads; quad++) {
+#pragma unroll
+          for (int group = 0; group < GROUPS; group++) at[group] = operand[group] + half * count * fragment_bytes + quad * 256;
+          ahead.decoded[quad].multiply(sums, at);
+        }
+        ahead.ready = false;
+      } else
+#endif
+        ring.multiply(sums, walk, shared.routes, half * quads, (half + 1) * quads, operand, count * fragment_bytes);
 #pragma unroll
       for (int tile = 0; tile < tiles; tile++)
 #pragma unroll
@@ -226,6 +301,28 @@ __device__ void down(const Problem& problem, Shared& shared, int chunk, uint32_t
     walk.open(shared.routes, (end - begin) * quads, 0);
     ring.start(walk, shared.routes);
     const auto count_of = [&](int rank) { return max(0, min(__popc(shared.routes.rows[rank]) - first_row, rows_at_once)); };
+#ifdef CARVE_FEW
+    int wanted = 0;
+    for (int each = begin / blocks; each * blocks < end; each++) wanted += count_of(each) * slices;
+    const bool few = MOST == 1 && wanted <= few_activations && wanted <= problem.fragments;  // up to eight rows
+    ActivationScales early = {};
+    if (few && warp < wanted) {
+      const Activation each = nth_activation(warp, begin / blocks, slices, count_of);
+      early = scales_of(problem, shared.routes.expert[each.rank], each.slice * 128 + threadIdx.x % 32 * 4);
+    }
+#endif
+    FirstBlock<K, BOOK> ahead;
+#ifdef CARVE_AHEAD
+    if (MOST == 1 && quads == ahead.quads) {
+#pragma unroll
+      for (int quad = 0; quad < ahead.quads; quad++) {
+        LaneWords<K> lane[tiles];
+        ring.take(lane, walk, shared.routes);
+        ahead.decoded[quad].decode(lane);
+      }
+      ahead.ready = true;
+    }
+#endif
     for (int rank = begin / blocks; rank * blocks < end;) {
       // As many experts as have room for their activations; most often all of the chunk's.
       int last = rank, used = 0;
@@ -237,6 +334,16 @@ __device__ void down(const Problem& problem, Shared& shared, int chunk, uint32_t
       __syncthreads();
       MARK(7);
       int turn = 0, before = 0;
+#ifdef CARVE_FEW
+      if (few) {
+        for (int part = warp; part < 4 * wanted; part += warps) {
+          const Activation each = nth_activation(part / 4, rank, slices, count_of);
+          sum_quarter(problem, shared, each, first_row + each.row, part % 4, sums + part * 128);
+        }
+        __syncthreads();
+        if (warp < wanted) activate_quarters<BOOK>(problem, early, sums + warp * 4 * 128, fragments + warp * fragment_bytes);
+      } else
+#endif
       for (int each = rank; each < last; before += count_of(each++) * slices)
         for (int number = 0; number < count_of(each) * slices; number++, turn++)
           if (turn % warps == warp)
@@ -247,7 +354,7 @@ __device__ void down(const Problem& problem, Shared& shared, int chunk, uint32_t
       for (before = 0; rank < last; before += count_of(rank++) * slices) {
         const int from = max(begin - rank * blocks, 0), to = min(end - rank * blocks, blocks);
         with_groups<LEAST, MOST>(count_of(rank), [&](auto groups) {
-          down_blocks<K, BOOK, DEPTH, groups.value>(problem, shared, rank, from, to, first_row, count_of(rank), ring, walk,
+          down_blocks<K, BOOK, DEPTH, groups.value>(problem, shared, rank, from, to, first_row, count_of(rank), ring, walk, ahead,
                                                     shared_address(fragments + before * fragment_bytes), sums);
         });
       }

@@ -63,7 +63,12 @@ __global__ void __launch_bounds__(threads, BITS ? blocks_per_sm : 1) routed_expe
 #ifndef CARVE_OVERLAP
   const bool never = preload_tables<threads>(problem);
 #endif
-  plan_routes<threads>(shared.routes, *reinterpret_cast<RoutesWork*>(fragments), problem.ids, problem.rows, problem.topk, problem.experts);
+#ifdef CARVE_FEW
+  if (problem.rows * problem.topk <= 32)
+    plan_few_routes<threads>(shared.routes, problem.ids, problem.rows, problem.topk, problem.experts);
+  else
+#endif
+    plan_routes<threads>(shared.routes, *reinterpret_cast<RoutesWork*>(fragments), problem.ids, problem.rows, problem.topk, problem.experts);
   if (threadIdx.x == 0) {
     const unsigned long long tickets = 2ull * problem.chunks + gridDim.x, launch = number / tickets;
     shared.first_ticket = launch * tickets;

@@ -210,6 +210,16 @@ struct Ring {
     for (int i = 0; i < DEPTH - 1; i++) fetch(walk, routes);
   }
 
+  // The words of the next quad, whose place is filled again.
+  __device__ __forceinline__ void take(LaneWords<K> (&lane)[tiles], Walk& walk, const Routes& routes) {
+    copy_wait<DEPTH - 2>();
+    __syncwarp();
+#pragma unroll
+    for (int column = 0; column < tiles; column++) lane[column] = lane_words<K>(base + read, column);
+    read = read + item == DEPTH * item ? 0 : read + item;
+    fetch(walk, routes);
+  }
+
   // operand: shared address of this lane's B fragments of quad 0; two quads are one block of inputs.
   template <int GROUPS>
   __device__ __forceinline__ void multiply(float (&sums)[tiles][GROUPS][4], Walk& walk, const Routes& routes, int begin, int end,
@@ -219,13 +229,8 @@ struct Ring {
     for (int group = 0; group < GROUPS; group++) at[group] = operand[group] + (begin >> 1) * block_bytes + (begin & 1) * 256;
 #pragma unroll 1
     for (int quad = begin; quad < end; quad++) {
-      copy_wait<DEPTH - 2>();
-      __syncwarp();
       LaneWords<K> lane[tiles];
-#pragma unroll
-      for (int column = 0; column < tiles; column++) lane[column] = lane_words<K>(base + read, column);
-      read = read + item == DEPTH * item ? 0 : read + item;
-      fetch(walk, routes);
+      take(lane, walk, routes);
       Quad<K, tiles, GROUPS, BOOK, paired>::run(sums, lane, at);
       const uint32_t next = quad & 1 ? block_bytes - 256 : 256;
 #pragma unroll

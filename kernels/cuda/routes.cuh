@@ -97,4 +97,34 @@ __device__ void plan_routes(Routes& routes, RoutesWork& work, const int32_t* ids
   __syncthreads();
 }
 
+#ifdef CARVE_FEW
+// The same for at most 32 slots, by one warp in its registers; ends with a barrier of the block.
+template <int THREADS>
+__device__ void plan_few_routes(Routes& routes, const int32_t* ids, int rows, int topk, int experts) {
+  static_assert(CARVE_CUDA_MAX_ROWS == 32, "a lane for each row");
+  if (threadIdx.x < 32) {
+    const int lane = threadIdx.x, slots = rows * topk, row = lane / topk;
+    int id = lane < slots ? ids[lane] : -1;
+    if (id >= experts) id = -1;
+    uint32_t chosen = 0;  // rows that name the same expert
+    int first = 32;
+    for (int other = slots - 1; other >= 0; other--)
+      if (__shfl_sync(0xffffffffu, id, other) == id) chosen |= 1u << other / topk, first = other;
+    const uint32_t leaders = __ballot_sync(0xffffffffu, id >= 0 && first == lane);
+    int rank = 0, pairs_before = 0, experts_of_row = 0;
+    for (uint32_t left = leaders; left; left &= left - 1) {
+      const int leader = __ffs(left) - 1;
+      const uint32_t theirs = __shfl_sync(0xffffffffu, chosen, leader);
+      if (__shfl_sync(0xffffffffu, id, leader) < id) rank++, pairs_before += __popc(theirs);
+      experts_of_row += theirs >> lane & 1;
+    }
+    routes.experts_of_row[lane] = experts_of_row;
+    if (lane == 0) routes.ranks = __popc(leaders);
+    if (leaders >> lane & 1) routes.expert[rank] = id, routes.rows[rank] = chosen, routes.pairs_before[rank] = pairs_before;
+    if (lane < slots) routes.pair_of_slot[lane] = id < 0 ? 0xffff : pairs_before + __popc(chosen & ((1u << row) - 1));
+  }
+  __syncthreads();
+}
+#endif
+
 }  // namespace carve

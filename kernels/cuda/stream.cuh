@@ -71,9 +71,8 @@ __device__ __forceinline__ LaneWords<K> lane_words(uint32_t item, int column) {
 // operand[group]: shared address of what this lane reads of the quad's B fragments.
 template <int K, int TILES, int GROUPS, Codebook BOOK, bool PAIRED>
 struct Quad {
-  template <int J, int C>
-  static __device__ __forceinline__ void column(float (&sums)[TILES][GROUPS][4], const LaneWords<K>& lane, const uint4 (&b)[GROUPS]) {
-    uint32_t a[8];
+  template <int J>
+  static __device__ __forceinline__ void decode(uint32_t (&a)[8], const LaneWords<K>& lane) {
     a[0] = weight<BOOK, PAIRED>(state<K, 8 * J + 0>(lane));
     a[1] = weight<BOOK, PAIRED>(state<K, 8 * J + 1>(lane));
     a[2] = weight<BOOK, PAIRED>(state<K, 8 * J + 2>(lane));
@@ -82,11 +81,21 @@ struct Quad {
     a[5] = weight<BOOK, PAIRED>(state<K, 8 * J + 5>(lane));
     a[6] = weight<BOOK, PAIRED>(state<K, 8 * J + 6>(lane));
     a[7] = weight<BOOK, PAIRED>(state<K, 8 * J + 7>(lane));
+  }
+
+  static __device__ __forceinline__ void multiply_decoded(float (&sums)[GROUPS][4], const uint32_t (&a)[8], const uint4 (&b)[GROUPS]) {
 #pragma unroll
     for (int group = 0; group < GROUPS; group++) {
-      multiply(sums[C][group], a[0], a[4], a[1], a[5], b[group].x, b[group].y);
-      multiply(sums[C][group], a[2], a[6], a[3], a[7], b[group].z, b[group].w);
+      multiply(sums[group], a[0], a[4], a[1], a[5], b[group].x, b[group].y);
+      multiply(sums[group], a[2], a[6], a[3], a[7], b[group].z, b[group].w);
     }
+  }
+
+  template <int J, int C>
+  static __device__ __forceinline__ void column(float (&sums)[TILES][GROUPS][4], const LaneWords<K>& lane, const uint4 (&b)[GROUPS]) {
+    uint32_t a[8];
+    decode<J>(a, lane);
+    multiply_decoded(sums[C], a, b);
   }
 
   template <int J>
@@ -115,5 +124,35 @@ struct Quad {
 #endif
   }
 };
+
+#ifdef CARVE_AHEAD
+// A quad's weights, decoded before what they are multiplied by is there: 64 registers at two columns of tiles.
+template <int K, int TILES, Codebook BOOK, bool PAIRED>
+struct Decoded {
+  uint32_t a[TILES][4][8];
+
+  __device__ __forceinline__ void decode(const LaneWords<K> (&lane)[TILES]) {
+    using One = Quad<K, TILES, 1, BOOK, PAIRED>;
+#pragma unroll
+    for (int column = 0; column < TILES; column++) {
+      One::template decode<0>(a[column][0], lane[column]), One::template decode<1>(a[column][1], lane[column]);
+      One::template decode<2>(a[column][2], lane[column]), One::template decode<3>(a[column][3], lane[column]);
+    }
+  }
+
+  template <int GROUPS>
+  __device__ __forceinline__ void multiply(float (&sums)[TILES][GROUPS][4], const uint32_t (&operand)[GROUPS]) const {
+#pragma unroll
+    for (int step = 0; step < 4; step++) {
+      uint4 b[GROUPS];
+#pragma unroll
+      for (int group = 0; group < GROUPS; group++) b[group] = load_shared_4(operand[group] + 64 * step);
+#pragma unroll
+      for (int column = 0; column < TILES; column++)
+        Quad<K, TILES, GROUPS, BOOK, PAIRED>::multiply_decoded(sums[column], a[column][step], b);
+    }
+  }
+};
+#endif
 
 }  // namespace carve

@@ -1,4 +1,4 @@
-"""Loading a variant for each instruction set this machine has."""
+"""Loading a variant for each instruction set this machine has; a copy of the GPU's sources to break."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from carve_kernels.build import build
+from carve_kernels.cuda.registry import sources_folder
 from carve_kernels.library import Library
 
 Load = Callable[..., Library]
@@ -52,3 +53,13 @@ def load(tmp_path: Path) -> Load:
                 os.environ["CARVE_ISA"] = before
 
     return load_copy
+
+
+@pytest.fixture
+def kernel_sources(tmp_path: Path) -> Path:
+    """A folder with what the emulated GPU kernels are built from, for a test that changes it."""
+    folder = tmp_path / "kernels"
+    for part in ("cuda", "cpu", "carve_kernels/desk/gpu/native/emulator"):
+        ignored = shutil.ignore_patterns("faulty", "measured")
+        shutil.copytree(sources_folder() / part, folder / part, ignore=ignored)
+    return folder

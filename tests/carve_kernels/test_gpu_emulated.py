@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from carve_kernels.cuda.registry import sources_folder
 from carve_kernels.desk import layers
 from carve_kernels.desk.gpu import emulated
 from carve_kernels.desk.gpu.emulated import EmulatedExperts
@@ -21,6 +20,7 @@ from runner.errors import SeatError
 SHAPE = Shape(hidden=512, intermediate=256, experts=6, topk=3)
 LIMIT, BOUND = 10.0, 2e-3
 DESIGNS = ("lna2-paired", "lna2-paired-cluster4")
+FEW = ("lna2-paired-few", "lna2-paired-ahead")
 
 
 @cache
@@ -73,6 +73,23 @@ def test_no_order_of_blocks_and_copies_changes_a_bit(
     assert np.array_equal(first, second)
 
 
+@pytest.mark.parametrize("design", FEW)
+@pytest.mark.parametrize("route", ROUTES)
+def test_trials_for_few_rows_plan_and_multiply_as_the_others(design: str, route: Route) -> None:
+    for rows in (1, 2, 5):
+        x, ids, weights = batch(route, rows, rows)
+        declined, out = machine(design, 2).forward(x, ids, weights, limit=LIMIT)
+        assert declined == ""
+        assert worst_row(out, layer(2)[1].forward(x, ids, weights, LIMIT)) < BOUND
+
+
+def test_routes_by_one_warp_are_those_of_a_block() -> None:
+    """One row of three experts: the same chunks and the same order of every sum, so the same bits."""
+    given = batch("unique", 1, 4)
+    block, warp = (machine(design, 3).forward(*given, limit=LIMIT)[1] for design in ("lna2-paired", "lna2-paired-few"))
+    assert np.array_equal(block, warp)
+
+
 @pytest.mark.parametrize("design", DESIGNS)
 def test_more_rows_of_an_expert_than_fit_at_once_are_all_there(design: str) -> None:
     x, ids, weights = batch("hot", 19, 6)
@@ -122,21 +139,15 @@ def test_the_kernel_counts_on_its_own() -> None:
     assert counted.counts()[0].launches == before.get(0, 0) + 1
 
 
-def copy_sources(folder: Path) -> Path:
-    source = sources_folder()
-    for part in ("cuda", "cpu", "carve_kernels/desk/gpu/native/emulator"):
-        shutil.copytree(source / part, folder / part, ignore=shutil.ignore_patterns("faulty", "measured"))
-    return folder
-
-
-def test_a_kernel_that_forgets_to_wait_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_forgets_to_wait_is_caught(kernel_sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's own proof: without its wait for down's bytes the cluster design reads poison or ends too early."""
-    folder = copy_sources(tmp_path / "kernels")
-    kernel = folder / "cuda" / "cluster.cuh"
+    kernel = kernel_sources / "cuda" / "cluster.cuh"
     text, wait = kernel.read_text(), "barrier_wait(barrier(shared.down[slot]), item / at.down_slots & 1);"
     assert wait in text
     kernel.write_text(text.replace(wait, ""))
-    broken = EmulatedExperts(emulated.build("lna2-paired-cluster4", folder), layer(2)[0], max_rows=32, topk=SHAPE.topk)
+    broken = EmulatedExperts(
+        emulated.build("lna2-paired-cluster4", kernel_sources), layer(2)[0], max_rows=32, topk=SHAPE.topk
+    )
     x, ids, weights = batch("unique", 2, 9)
     expected = layer(2)[1].forward(x, ids, weights, LIMIT)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from carve_kernels.cuda.build import build
-from carve_kernels.cuda.dense import DenseLibrary, _Call
+from carve_kernels.cuda.dense import DenseCall, DenseLibrary
 from carve_kernels.cuda.library import Device, Library, MoeCall
 
 from runner.digest import sha256_file
@@ -17,8 +17,8 @@ from runner.steps import build as steps
 from runner.steps.seats import load_manifest
 
 
-def dense_call(rows: int) -> _Call:
-    return _Call(abi_version=1, rows=rows, in_features=128, parts=1, bits=3)
+def dense_call(rows: int) -> DenseCall:
+    return DenseCall(abi_version=1, rows=rows, in_features=128, parts=1, bits=3)
 
 
 @pytest.fixture(scope="module")

@@ -46,3 +46,8 @@ def test_a_design_that_does_not_answer_is_not_timed() -> None:
 def test_a_trial_is_found_by_its_name_and_is_no_variant() -> None:
     assert not TRIALS.keys() & VARIANTS.keys()
     assert variant("lna2-paired-cluster16").defines == ("CARVE_TUNED_ONLY", "CARVE_PAIRED", "CARVE_CLUSTER=16")
+
+
+def test_a_design_that_hangs_costs_no_more_than_its_seconds(tmp_path: Path) -> None:
+    """No card, no library: the process of its own is ended when its time is over, and the rest goes on."""
+    assert trials.checked(tmp_path / "lib.so", [1], 0) == {"failed": "no answer within 0 s"}

@@ -19,11 +19,13 @@ from carve_kernels.abi import DECLINES, ROW_BINS
 from runner.errors import InputError
 
 ROWS, PARTS, BLOCK = 32, 8, 128
-_ABI, _BAD_CALL = 1, 100
+DENSE_ABI, _BAD_CALL = 1, 100
 _TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
-class _Part(ctypes.Structure):
+class DensePart(ctypes.Structure):
+    """``carve_dense_part`` of ``abi_dense.h``: addresses of one linear and of its output ``[rows, out]``."""
+
     _fields_ = (
         ("trellis", ctypes.c_void_p),
         ("suh", ctypes.c_void_p),
@@ -33,13 +35,15 @@ class _Part(ctypes.Structure):
     )
 
 
-class _Call(ctypes.Structure):
+class DenseCall(ctypes.Structure):
+    """``carve_dense_call`` of ``abi_dense.h``."""
+
     _fields_ = (
         ("abi_version", ctypes.c_int32),
         *((name, ctypes.c_int32) for name in ("rows", "in_features", "parts", "bits", "codebook")),
         *((name, ctypes.c_int32) for name in ("x_type", "out_type", "passes")),
         ("x", ctypes.c_void_p),
-        ("part", _Part * PARTS),
+        ("part", DensePart * PARTS),
         ("scratch", ctypes.c_void_p),
         ("scratch_bytes", ctypes.c_int64),
         ("counters", ctypes.c_void_p),
@@ -88,14 +92,14 @@ class DenseLibrary:
         self._native = ctypes.CDLL(str(path))
         self._native.carve_dense_describe.restype = ctypes.c_char_p
         self._native.carve_dense_scratch.restype = ctypes.c_int64
-        self._native.carve_dense_forward.argtypes = (ctypes.POINTER(_Call),)
+        self._native.carve_dense_forward.argtypes = (ctypes.POINTER(DenseCall),)
         self.describe: dict[str, Any] = json.loads(self._native.carve_dense_describe())
 
     def scratch_bytes(self, rows: int, in_features: int, out_features: int) -> int:
         """Bytes one call of these shapes needs, ``out_features`` being the sum over its parts."""
         return int(self._native.carve_dense_scratch(rows, in_features, out_features))
 
-    def forward(self, call: _Call) -> str:
+    def forward(self, call: DenseCall) -> str:
         """Empty, or the typed reason of a decline, which queued nothing. InputError where the call is malformed."""
         status = self._native.carve_dense_forward(ctypes.byref(call))
         if status >= len(DECLINES):
@@ -155,7 +159,7 @@ class DenseGroup:
             return "rows-above-limit" if rows else "rows-below-limit"
         stream = torch.cuda.current_stream(x.device).cuda_stream
         scratch = self.scratch(stream, x.device)
-        call = _Call(_ABI, rows, self.in_features, len(self.parts), self.bits, self.codebook)
+        call = DenseCall(DENSE_ABI, rows, self.in_features, len(self.parts), self.bits, self.codebook)
         call.x_type, call.out_type, call.passes = _TYPES[x.dtype], _TYPES[outs[0].dtype], passes
         call.x, call.scratch, call.scratch_bytes, call.stream = (
             x.data_ptr(),

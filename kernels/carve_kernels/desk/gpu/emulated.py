@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from carve_kernels.abi import LayerCount
+from carve_kernels.abi import ROW_BINS, LayerCount
 from carve_kernels.compiler import Workplace, build_once, compiler_words, read_sources, run_compiler
+from carve_kernels.cuda.dense import DENSE_ABI, DenseCall, DenseLibrary
 from carve_kernels.cuda.library import ABI_VERSION, COUNTERS_BYTES, TYPES, CExperts, Library, MoeCall, counts
 from carve_kernels.cuda.registry import sources_folder, variant
 from carve_kernels.desk.layers import Expert
@@ -29,7 +30,10 @@ CONTROL_BYTES = 32 * 8 + 32 * 256 * 4 + 65536 * 8
 
 
 def build(name: str, folder: Path | None = None) -> Path:
-    """The library of GPU variant ``name`` for the host, tuned instantiations only; built once for each content."""
+    """The library of GPU variant ``name`` for the host, tuned instantiations only; built once for each content.
+
+    Those of ``dense`` are K 3, 4 and 6, of which each loads its words in a way of its own.
+    """
     chosen, folder = variant(name), (folder or sources_folder()).resolve()
     flags = [*(f"-D{define}" for define in sorted({*chosen.defines, "CARVE_TUNED_ONLY"})), *_FLAGS]
     sources = read_sources(folder, chosen.source, (folder / _MACHINE).iterdir())
@@ -92,3 +96,40 @@ class EmulatedExperts:
         self._tables += tables
         bits, book = parts[0].trellis.shape[2] // 16, parts[0].codebook.abi
         return CExperts(*(table.ctypes.data for table in tables), bits, book)
+
+
+class EmulatedLinears:
+    """A group of linears with one input, K and codebook in host memory, and a library of ``dense.cu`` that runs it."""
+
+    def __init__(self, path: Path, parts: Sequence[Linear], *, max_rows: int) -> None:
+        self.library, self.parts = DenseLibrary(path), tuple(parts)
+        width = sum(part.out_features for part in parts)
+        self.control_bytes = self.library.scratch_bytes(0, parts[0].in_features, width)
+        size = self.library.scratch_bytes(max_rows, parts[0].in_features, width)
+        self._held = np.zeros(size + 16, np.uint8)
+        start = -self._held.ctypes.data % 16
+        self.scratch = self._held[start : start + size]
+        """Control words, then partial sums."""
+        self._cells = np.zeros(1 + ROW_BINS, np.uint64)
+
+    def forward(self, x: NDArray[np.floating], *, passes: int = 0) -> tuple[str, list[NDArray[np.float32]]]:
+        """(decline reason, outs): ``x [rows, in]`` float32 or float16.
+
+        ``outs``, one float32 ``[rows, out]`` a part, were full of NaN before.
+        """
+        entry, rows = np.ascontiguousarray(x), x.shape[0]
+        outs = [np.full((rows, part.out_features), np.nan, np.float32) for part in self.parts]
+        first = self.parts[0]
+        call = DenseCall(DENSE_ABI, rows, first.in_features, len(self.parts), first.bits, first.codebook.abi)
+        call.x_type, call.out_type, call.passes = TYPES.index(entry.dtype.name), TYPES.index("float32"), passes
+        call.x, call.scratch, call.scratch_bytes = entry.ctypes.data, self.scratch.ctypes.data, len(self.scratch)
+        call.counters = self._cells.ctypes.data
+        for place, part, out in zip(call.part, self.parts, outs, strict=False):
+            place.trellis, place.suh, place.svh = (each.ctypes.data for each in (part.trellis, part.suh, part.svh))
+            place.out, place.out_features = out.ctypes.data, part.out_features
+        return self.library.forward(call), outs
+
+    def counts(self) -> tuple[int, dict[int, int]]:
+        """The library's own count: (launches, {rows: launches})."""
+        launches, *rows = self._cells.tolist()
+        return launches, {count: number for count, number in enumerate(rows) if number}

@@ -144,13 +144,13 @@ def check(file: Path, rows: Sequence[int]) -> dict[str, Any]:
     return {"describe": dict(own.describe), "parity": list(parity(designs, rows))}
 
 
-def checked(file: Path, rows: Sequence[int]) -> dict[str, Any]:
-    """``check`` in a process of its own, so that a fault or a deadlock takes nothing along."""
+def checked(file: Path, rows: Sequence[int], seconds: int = CHECK_SECONDS) -> dict[str, Any]:
+    """``check`` in a process of its own, so that a fault or a deadlock takes nothing along but ``seconds``."""
     argv = [sys.executable, "-P", "-m", "carve_kernels.desk.gpu.trials", "check", str(file), *map(str, rows)]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=CHECK_SECONDS, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
-        return {"failed": f"no answer within {CHECK_SECONDS} s"}
+        return {"failed": f"no answer within {seconds} s"}
     if done.returncode:
         return {"failed": done.stderr[-1500:]}
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -274,7 +274,7 @@ def compare_all(given: argparse.Namespace) -> int:
 
     judged = [file for file in files if not file.stem.endswith(UNCHECKED)]
     with ThreadPoolExecutor(max_workers=4) as pool:
-        answers = list(pool.map(lambda file: checked(file, rows), judged))
+        answers = list(pool.map(lambda file: checked(file, rows, given.check_seconds), judged))
     answer["check"] = {file.stem.removeprefix("lib"): one for file, one in zip(judged, answers, strict=True)}
     refused = set()
     for file, one in zip(judged, answers, strict=True):
@@ -308,6 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     all_of_them.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
     all_of_them.add_argument("--replays", type=int, default=20)
     all_of_them.add_argument("--brief", action="store_true", help="parity at four row counts only")
+    all_of_them.add_argument("--check-seconds", type=int, default=CHECK_SECONDS, help="for the parity of one design")
     one = jobs.add_parser("check", help="parity of one library")
     one.add_argument("file", type=Path)
     one.add_argument("rows", type=int, nargs="*", default=[1])

@@ -20,8 +20,14 @@
 
 // Whoever reads .x gets what belongs to the fiber that runs.
 struct ThreadIndex { struct { operator unsigned() const { return machine::the().current->thread; } } x; };
-struct BlockIndex { struct { operator unsigned() const { return machine::the().block().number; } } x; };
-struct GridSize { struct { operator unsigned() const { return machine::the().grid; } } x; };
+struct BlockIndex {
+  struct { operator unsigned() const { return machine::the().block().number % machine::the().columns; } } x;
+  struct { operator unsigned() const { return machine::the().block().number / machine::the().columns; } } y;
+};
+struct GridSize {
+  struct { operator unsigned() const { return machine::the().columns; } } x;
+  struct { operator unsigned() const { return machine::the().grid / machine::the().columns; } } y;
+};
 inline ThreadIndex threadIdx;
 inline BlockIndex blockIdx;
 inline GridSize gridDim;
@@ -50,6 +56,7 @@ inline uint32_t __dp4a(uint32_t a, uint32_t b, uint32_t c) {
 }
 template <typename T> T __ldg(const T* a) { return *a; }
 template <typename T> T __ldcg(const T* a) { return *a; }
+template <typename T> T __ldcs(const T* a) { return *a; }
 template <typename T> void __stcg(T* a, T value) { *a = value; }
 
 template <typename T> T atomicAdd(T* a, T value) { T before = *a; *a += value; machine::the().events++; return before; }
@@ -131,6 +138,7 @@ template <typename A> cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* c
   for (unsigned i = 0; i < config->numAttrs; i++)
     if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) cluster = config->attrs[i].val.clusterDim.x;
   const auto body = [=] { kernel(argument); };
-  const bool well = machine::launch(body, config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes, cluster);
+  machine::the().columns = config->gridDim.x;
+  const bool well = machine::launch(body, config->gridDim.x * config->gridDim.y, config->blockDim.x, config->dynamicSmemBytes, cluster);
   return well ? cudaSuccess : cudaErrorUnknown;
 }

@@ -97,7 +97,7 @@ struct Machine {
   Fiber* current = nullptr;
   void* scheduler = nullptr;
   std::function<void()> body;
-  unsigned grid = 1, threads = 1;
+  unsigned grid = 1, columns = 1, threads = 1;  // of the grid: all blocks, and those of a row
   uint32_t seed = 1;
   std::mt19937 random{1};
   std::vector<Pending> pending;
