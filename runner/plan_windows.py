@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pydantic import JsonValue
 
+from runner.model.evidence import EVERY_POSITION
 from runner.model.order import GateRequest
 from runner.model.plan import Expectation, PlannedWindow
 from runner.plan_answers import agreement, memory, sanity, score, ttft, vision
@@ -104,6 +105,7 @@ def _kld(layout: Layout, request: GateRequest) -> Made:
         "rows": rows,
         "top": amount(request, "top", 64),
         "drawn": amount(request, "drawn", 1),
+        EVERY_POSITION: True,
     }
     seconds = amount(request, "window_seconds", 6)
     both = both_arms(layout, "kld", FORCING, arguments, seconds)
