@@ -31,7 +31,11 @@ def evaluate(expression: str, names: Mapping[str, Decimal]) -> Fraction:
     try:
         value = _value(ast.parse(expression, mode="eval").body, names)
         float(value)
-    except (SyntaxError, ZeroDivisionError, OverflowError, RecursionError, MemoryError) as error:
+    except ZeroDivisionError:
+        raise ValueError(f"{expression!r} has no value: it divides by zero") from None
+    except OverflowError:
+        raise ValueError(f"{expression!r} has no value: it is beyond what binary64 holds") from None
+    except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"{expression!r} has no value: {error}") from None
     return value
 

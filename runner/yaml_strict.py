@@ -144,7 +144,8 @@ def _place(fault: ErrorDetails) -> tuple[str | int, ...]:
 
 
 def _name_of(shape: Any) -> str:
-    return shape.__name__.lower() if isinstance(shape, type) else "work order"
+    """``ReviewFile`` is a review file."""
+    return re.sub(r"\B([A-Z])", r" \1", shape.__name__).lower() if isinstance(shape, type) else "work order"
 
 
 def read(path: Path) -> Document:

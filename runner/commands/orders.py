@@ -47,20 +47,36 @@ def check(
     as_json: AsJson = False,
 ) -> int:
     """Check orders against their schema and their seat."""
-    from runner.check import check_file, looked_at
     from runner.errors import InputError
 
     faults = {}
     for path in orders:
         try:
-            faults[str(path)] = [str(fault) for fault in check_file(path, seat)]
+            faults[str(path)] = _faults(path, seat)
         except InputError as error:
             if len(orders) == 1:
                 raise
             faults[str(path)] = [str(error)]
-    lines = [line for path, found in faults.items() for line in (found or [f"{path}: good{looked_at(Path(path))}"])]
+    lines = [line for path, found in faults.items() for line in (found or [_good(Path(path))])]
     answer(faults, "\n".join(lines), as_json=as_json)
     return 3 if any(faults.values()) else 0
+
+
+def _faults(path: Path, seat: str) -> list[str]:
+    """Raises InputError for a file that is no order, before anything is loaded that could decide one."""
+    from runner.model.order import load_order
+
+    load_order(path)
+
+    from runner.check import check_file
+
+    return [str(fault) for fault in check_file(path, seat)]
+
+
+def _good(path: Path) -> str:
+    from runner.check import looked_at
+
+    return f"{path}: good{looked_at(path)}"
 
 
 def schema(

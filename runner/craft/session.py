@@ -34,7 +34,7 @@ from serve.adapters.watchdog import SHARED_MEMORY, descendants
 
 STOP_SECONDS = 60.0
 """A keeper that has not ended by then is ended by force, and what it knows is lost."""
-SETTLE_SECONDS = 3.0
+SETTLE_SECONDS = 10.0
 """What a command started and did not wait for may end by itself for so long, on a busy machine too."""
 WATCH_SECONDS = 0.05
 LOOKING_SHARE = 10

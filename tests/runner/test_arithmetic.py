@@ -92,3 +92,16 @@ def test_no_text_gives_anything_but_a_number_or_an_error(text: str) -> None:
         return
     assert isinstance(value, Fraction)
     assert isfinite(float(value))
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("1 / (rows - 4)", "divides by zero"),
+        ("0 ** -1", "divides by zero"),
+        ("10**308 * 10**308", "beyond what binary64"),
+    ],
+)
+def test_what_has_no_value_is_said_in_words(expression: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        evaluate(expression, NAMES)

@@ -141,7 +141,7 @@ def test_different_units_are_not_compared() -> None:
     ],
 )
 def test_a_malformed_review_is_refused(old: str, new: str, words: str) -> None:
-    with pytest.raises(InputError, match="is not a valid") as caught:
+    with pytest.raises(InputError, match="is not a valid review file") as caught:
         table(F2.replace(old, new, 1))
     assert words in caught.value.found
 

@@ -77,7 +77,10 @@ def attempt_of(kit: Kit) -> Attempt:
 
 
 @pytest.mark.parametrize("deed", DEEDS, ids=[f"{number}-{deed.name}" for number, deed in enumerate(DEEDS)])
-def test_a_hostile_craftsperson_is_caught_and_named(kit: Kit, walls: str, deed: Deed) -> None:
+def test_a_hostile_craftsperson_is_caught_and_named(
+    kit: Kit, walls: str, deed: Deed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.craft.session.SETTLE_SECONDS", 0.5)  # nothing of a daemon ends by itself
     kit.crew(deed.name, deed.argument(kit), limits=deed.limits)
     stash = git(other_clone(kit), "stash", "list")
     attempt = attempt_of(kit)
