@@ -21,6 +21,8 @@ import json
 import math
 import sys
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -89,20 +91,25 @@ def logprobs(logits: NDArray[np.floating], tokens: NDArray[np.integer]) -> NDArr
 
 
 def measure(pack: Path, host: Path) -> dict[str, Any]:
-    """The host's logits beside our own forward, row by row. EvidenceError for logits of another shape or not finite."""
+    """The host's logits beside our own forward, row by row.
+
+    EvidenceError for a file of another form, a record of another pack, and logits of another shape or not finite.
+    """
+    told, own = _record(host), read_pack(pack)
+    tokens, theirs = told["tokens"], told["logits"].astype(np.float32)
+    digests = {"header": own.header_digest(), "payload": own.payload_digest()}
+    for part, digest in digests.items():  # records of before the host named its pack are silent
+        if (named := str(told.get(part, digest))) != digest:
+            raise EvidenceError(
+                "the host's record is of another pack", where=f"{host}: {part}", expected=digest, found=ascii(named)
+            )
+    size = json.loads((pack / "config.json").read_bytes())["vocab_size"]
+    if not 0 <= tokens.min() <= tokens.max() < size:
+        raise _unusable(host, f"tokens below {size}", f"{tokens.min()} to {tokens.max()}")
     model = forward_of(pack)
-    with np.load(host) as told:
-        tokens, theirs = told["tokens"], told["logits"].astype(np.float32)
-        facts = {name: str(told[name]) for name in ("exllamav3", "torch", "device")}
-        facts["another_batch"] = f"{float(told['another_batch']):.7f}"
     ours = logits_of(model, tokens)
     if theirs.shape != ours.shape or not np.isfinite(theirs).all():
-        raise EvidenceError(
-            "the host's logits cannot be used",
-            where=str(host),
-            expected=f"{ours.shape}, finite",
-            found=f"{theirs.shape}",
-        )
+        raise _unusable(host, f"{ours.shape}, finite", f"{theirs.shape}")
     half = distances(logits_of(model, tokens, half=True), ours)
     rows = {"tokens": tokens, "theirs": logprobs(theirs, tokens), "ours": logprobs(ours, tokens)}
     rows |= {"distances": distances(theirs, ours), "float16": half}
@@ -110,8 +117,33 @@ def measure(pack: Path, host: Path) -> dict[str, Any]:
         {name: [round(value, 7) for value in values[number].tolist()] for name, values in rows.items()}
         for number in range(len(tokens))
     ]
-    digests = {"header": read_pack(pack).header_digest(), "payload": read_pack(pack).payload_digest()}
+    facts = {name: str(told[name]) for name in ("exllamav3", "torch", "device")}
+    facts["another_batch"] = f"{float(told['another_batch']):.7f}"
     return facts | digests | {"record": sha256_file(host), "documents": documents}
+
+
+def _record(host: Path) -> dict[str, NDArray[Any]]:
+    """The arrays that the host left, by name. EvidenceError for a file that is missing or of another form."""
+    if not host.is_file():
+        raise _unusable(host, "what `python -m recipe.exllamav3_host logits` leaves", "no file")
+    try:
+        with host.open("rb") as stream, np.load(stream) as told:
+            found = {name: told[name] for name in told.files}
+        missing = sorted({"tokens", "logits", "another_batch", "exllamav3", "torch", "device"} - found.keys())
+    except (AttributeError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise _unusable(host, "what `python -m recipe.exllamav3_host logits` leaves", ascii(str(error))) from error
+    if missing:
+        raise _unusable(host, "what `python -m recipe.exllamav3_host logits` leaves", f"no {', '.join(missing)}")
+    forms = {"tokens": ("iu", 2), "logits": ("f", 3), "another_batch": ("f", 0)}
+    for name, (kinds, axes) in forms.items():
+        array = found[name]
+        if array.dtype.kind not in kinds or array.ndim != axes or not array.size:
+            raise _unusable(host, f"{name} of {axes} axes, numbers", f"{array.dtype} {array.shape}")
+    return found
+
+
+def _unusable(host: Path, expected: str, found: str) -> EvidenceError:
+    return EvidenceError("the host's logits cannot be used", where=str(host), expected=expected, found=found)
 
 
 def compare(pack: Path, host: Path) -> dict[str, Any]:

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from recipe import bake_layers, calibration, merge, pack_write, payload, whole_folder
 from recipe.bake_coding import CONVERSION, NATIVE, QUANTISERS, Inputs, converted, relative_error, searched
-from recipe.bake_modules import resolve
+from recipe.bake_modules import refuse_parted, resolve
 from recipe.closure import index_faults, json_object, weight_files
 from recipe.disk import telling
 from recipe.headers import Entry, read_header
 from recipe.mini.dequantise import coded as coded_linear
 from recipe.pack import Pack, inspect, read_pack
 from recipe.product import Job, pack_digests
-from recipe.provenance import provenance_faults
+from recipe.provenance import history_of, provenance_faults
 from recipe.shard_write import digest_of
 from runner.digest import sha256_file, sha256_json, sha256_tree
 from runner.errors import InputError, StateError
@@ -54,10 +54,14 @@ _ERROR_TOLERANCE = 0.01
 
 @telling("the inputs of the bake cannot be read")
 def estimate(job: Job) -> Estimate:
-    """Modules, bits and bytes, from headers. Raises InputError for a bake that does not fit its inputs."""
+    """Modules, bits and bytes, from headers.
+
+    Raises InputError for a bake that does not fit its inputs, and for one whose product no engine of ours would serve.
+    """
     given = _inputs(job)
+    refuse_parted(given.base, given.recipe.codebook, given.targets)
     if given.recipe.calibration is not None:
-        calibration.check_amount(job, given.recipe.calibration)
+        calibration.documents_of(job, given.recipe.calibration)
     bits: dict[int, int] = {}
     for target in given.targets:
         bits[target.bits] = bits.get(target.bits, 0) + 1
@@ -94,7 +98,7 @@ def _bake(job: Job, given: Inputs, identity: dict[str, Any], building: Path) -> 
     whole_folder.fresh(building)
     merge.merge(given.base, given.plan, coded, building)
     facts = {name: _place(given, name, coded) | made.facts[name] for name in given.names}
-    pack_write.write_json(building / PROVENANCE, _provenance(given, identity, facts))
+    pack_write.write_json(building / PROVENANCE, _provenance(job, given, identity, facts))
     changed = [file.name for file, mark in marks.items() if payload.identity(file) != mark]
     if _small_files(job, given) != identity["small files"]:
         changed.append("a small file")
@@ -130,7 +134,7 @@ def verify(job: Job, product: Product) -> Verified:
             if now != before:
                 found.append(f"{name} differs from its weight by {now} of its square, the bake noted {before}")
                 fact["relative_error"] = before
-        found += provenance_faults(told, _provenance(given, _identity(job, given, None), facts))
+        found += provenance_faults(told, _provenance(job, given, _identity(job, given, None), facts))
         digests = _digests(job, told)
     return Verified(digests=digests, summary=product.summary, faults=tuple(found), provenance=text)
 
@@ -196,8 +200,14 @@ def _planted(recipe: Bake, coded: Mapping[str, Entry], work: Path) -> Mapping[st
     return {**coded, **{entry.name: entry for entry in read_header(file).entries}}
 
 
-def _provenance(given: Inputs, identity: dict[str, Any], facts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    return {"identity": identity, "dropped": sorted(given.plan.dropped), "modules": facts}
+def _provenance(
+    job: Job, given: Inputs, identity: dict[str, Any], facts: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    earlier = {"history": history_of(given.base.folder)}
+    if given.recipe.source is not None:
+        earlier["history of the weights"] = history_of(job.root / given.recipe.source)
+    told = {name: history for name, history in earlier.items() if history}
+    return told | {"identity": identity, "dropped": sorted(given.plan.dropped), "modules": facts}
 
 
 def _place(given: Inputs, name: str, tensors: Mapping[str, Entry]) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from recipe.headers import Entry
+from recipe.pack import Pack
 from runner.errors import InputError
 from runner.model.order.bake import Bake
 
@@ -48,6 +49,16 @@ PRESETS: dict[str, tuple[Linear, ...]] = {
     ),
 }
 """Campaign sections 1.2 (T4), 5.6: 15 such modules in layers 0 and 1, 17 in odd ones, 20 in even ones; 790 in all."""
+
+
+SERVED_AS_ONE = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("gate_proj", "up_proj"),
+    ("wq_a", "wkv"),
+    ("wkv", "wgate"),
+    ("w1", "w3"),
+)
+"""Siblings that vLLM joins into one module, whatever the architecture."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +140,32 @@ def _targets(recipe: Bake, prefix: str, linear: Linear, entry: Entry) -> Iterato
     for index in range(linear.slices):
         module = f"{name}.slice.{index}" if linear.slices > 1 else name
         yield Target(module, entry.name, fitting[-1], group, index, linear.slices)
+
+
+def refuse_parted(base: Pack, codebook: str, targets: Sequence[Target]) -> None:
+    """InputError where the product would hold the parts of a served module in several forms: its boot would refuse it.
+
+    Only an engine that serves each part alone can load such a pack, and no seat has one.
+    """
+    forms: dict[str, object] = {}
+    for tensor, entry in base.tensors.items():
+        name, _, part = tensor.rpartition(".")
+        if f".{part}" == _WEIGHT and name not in base.modules:
+            forms[name] = f"plain {entry.dtype}"
+    forms |= {name: f"K={module.bits} {module.codebook}" for name, module in base.modules.items()}
+    forms |= {target.name: f"K={target.bits} {codebook}" for target in targets}
+    for target in targets:
+        parent, _, own = target.name.rpartition(".")
+        for parts in SERVED_AS_ONE:
+            told = {part: forms[f"{parent}.{part}"] for part in parts if f"{parent}.{part}" in forms}
+            if own in parts and len(set(told.values())) > 1:
+                raise InputError(
+                    "parts of one served module would stand in several forms",
+                    where=parent,
+                    expected=f"{', '.join(told)} coded together, at one K and with one codebook",
+                    found=", ".join(f"{part} {form}" for part, form in told.items()),
+                    next_step="name all of these parts under `modules` with one rate, or none of them",
+                )
 
 
 def _number(name: str) -> int:

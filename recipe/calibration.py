@@ -59,7 +59,7 @@ def moments(job: Job, recipe: Bake, wanted: Collection[str]) -> dict[str, NDArra
                 found=str(config.get("model_type")),
                 next_step="calibrate on a GPU host with exllamav3's own conversion, or bake without calibration",
             )
-        _documents(job, wish)
+        documents_of(job, wish)
         _measure(job, wish.texts, wish.documents, wish.tokens, kept)
     with np.load(kept) as arrays:
         return {name: arrays[name] for name in arrays.files if name in wanted}
@@ -70,17 +70,17 @@ def rows(job: Job, wish: Calibration, checkpoint: Path) -> NDArray[np.int64]:
 
     Refuses what :func:`moments` refuses, and documents that have fewer tokens.
     """
-    return token_rows(_documents(job, wish), checkpoint / "tokenizer.json", wish.tokens)
+    return token_rows(documents_of(job, wish), checkpoint / "tokenizer.json", wish.tokens)
 
 
-def _documents(job: Job, wish: Calibration) -> list[dict[str, Any]]:
+def documents_of(job: Job, wish: Calibration) -> list[dict[str, Any]]:
     """The documents to calibrate on. InputError for too few, or where the gates measure on one of them."""
-    documents = check_amount(job, wish)
+    documents = _as_many(job, wish)
     refuse_overlap(documents, [d for file in _held_out() for d in read_texts(file)])
     return documents
 
 
-def check_amount(job: Job, wish: Calibration) -> list[dict[str, Any]]:
+def _as_many(job: Job, wish: Calibration) -> list[dict[str, Any]]:
     """The first documents of the calibration text, as many as are wished for. InputError where there are fewer."""
     documents = read_texts(job.root / wish.texts)
     if len(documents) < wish.documents:

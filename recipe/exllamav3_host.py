@@ -31,10 +31,11 @@ def logits(pack: Path, tokens: Path, out: Path) -> None:
     """Logits float16 ``[documents, length, vocabulary]`` of token ids ``[documents, length]``, one document a call.
 
     Beside them what another batch composition costs the library itself: the largest distance of a row of logits where
-    all documents go in one call, relative to the row.
+    all documents go in one call, relative to the row; and the digests of the pack that was read.
     """
     torch: Any = importlib.import_module("torch")
     library: Any = importlib.import_module("exllamav3")
+    read = read_pack(pack)
     model = library.Model.from_config(library.Config.from_directory(str(pack)))
     model.load("cuda:0", progressbar=False)
     ids = torch.from_numpy(np.load(tokens).astype(np.int64))
@@ -52,6 +53,8 @@ def logits(pack: Path, tokens: Path, out: Path) -> None:
         exllamav3=version("exllamav3"),
         torch=str(torch.__version__),
         device=torch.cuda.get_device_name(0),
+        header=read.header_digest(),
+        payload=read.payload_digest(),
     )
 
 

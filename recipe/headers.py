@@ -45,6 +45,7 @@ class Fault(StrEnum):
     TRUNCATED = "truncated"
     HOLE = "hole"
     OVERLAP = "overlap"
+    UNWRITTEN = "unwritten"
     MALFORMED = "malformed"
     LINK = "link"
     INDEX = "index"
@@ -198,7 +199,7 @@ def _entry(file: Path, name: str, value: object, data: int) -> Entry:
 
 
 def _whole_numbers(value: object) -> bool:
-    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
+    return isinstance(value, list) and all(type(item) is int and 0 <= item < 1 << 63 for item in value)
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

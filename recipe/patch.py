@@ -15,7 +15,7 @@ from typing import Any
 from recipe import patch_shadow
 from recipe.closure import json_object
 from recipe.disk import telling
-from recipe.patch_set import PatchSet, load_set
+from recipe.patch_set import PatchSet, load_set, refuse_other
 from recipe.product import Job
 from recipe.provenance import provenance_faults
 from runner.digest import sha256_bytes, sha256_file, sha256_json
@@ -82,14 +82,7 @@ def tree_digest(modules: Mapping[str, tuple[str, Sequence[str]]]) -> str:
 def _patches(job: Job) -> PatchSet:
     recipe = _recipe(job)
     patches = load_set(recipe.patches, job.patches)
-    for patch in patches.patches:
-        if patch.distribution != recipe.distribution:
-            raise InputError(
-                "the patch is for another distribution",
-                where=patch.name,
-                expected=recipe.distribution,
-                found=patch.distribution,
-            )
+    refuse_other(patches, recipe.distribution)
     return patches
 
 

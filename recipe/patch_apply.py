@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from recipe import whole_folder
+from recipe.bytecode import beside, instead_of
 from recipe.disk import command
 from recipe.patch_check import compile_all, import_check
 from recipe.patch_set import PatchSet, drifted, load_set, markers_in, ours
@@ -43,6 +44,9 @@ def _apply(site: Path, patches: PatchSet, python: str | None) -> list[str]:
     pristine = {file: _pristine(site, patches, file) for file in patches.files}
     contents = {file: patches.compose(file, data) for file, data in pristine.items()}
     todo = [file for file, content in contents.items() if read_file(site, file) != content]
+    for file in patches.files:
+        for cached in beside(site / file):
+            cached.unlink(missing_ok=True)
     if not todo:
         return []
     compile_all(contents)
@@ -93,6 +97,14 @@ def verify(site: Path, patches: PatchSet) -> None:
                 expected=", ".join(patches.markers(file)),
                 found=", ".join(markers_in(found)) or "no marker",
                 next_step="run the patch again",
+            )
+        for other in instead_of(site / file) if file.endswith(".py") else ():
+            raise StateError(
+                "other code than the patched file's would run in its place",
+                where=str(other),
+                expected="no package or library of its name, and bytecode that the file compiles to",
+                found="something else",
+                next_step="remove it: nothing of the distribution needs it",
             )
 
 
@@ -161,7 +173,7 @@ def _replace(path: Path, content: bytes) -> None:
     mode = path.stat().st_mode & 0o777
     _clear_drafts(path)
     write_whole(path, content, mode)
-    for cached in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+    for cached in beside(path):
         cached.unlink(missing_ok=True)
 
 
@@ -182,7 +194,7 @@ def main() -> None:
     python = None if arguments.no_import else arguments.python
     if arguments.action == "shadow":
         destination, *names = arguments.names
-        if not names:
+        if not names or not destination:
             parser.error("shadow needs a destination and at least one patch")
         print(shadow(arguments.site, load_set(names), Path(destination), python))
         return

@@ -196,6 +196,18 @@ def load_set(names: Iterable[str], folder: Path | None = None) -> PatchSet:
     return PatchSet(tuple(patches))
 
 
+def refuse_other(patches: PatchSet, distribution: str) -> None:
+    """InputError for a patch of another distribution than ``distribution`` (name==version)."""
+    for patch in patches.patches:
+        if patch.distribution != distribution:
+            raise InputError(
+                "the patch is for another distribution",
+                where=patch.name,
+                expected=distribution,
+                found=patch.distribution,
+            )
+
+
 def patched(patch: Patch, part: FilePatch, content: bytes) -> bytes:
     """``content`` with one patch's edits and its marker. InputError for an anchor that occurs never or twice."""
     where = f"{patch.name}: {part.file}"

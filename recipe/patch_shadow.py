@@ -36,7 +36,7 @@ def shadow(
     """
     contents = {file: patches.compose(file, read_file(site, file)) for file in patches.files}
     if destination.exists():
-        drop_bytecode(destination)
+        _drop_bytecode(destination, contents)
         verify_shadow(site, contents, notes or {}, destination)
         whole_folder.tidy(destination)
         return destination
@@ -89,10 +89,13 @@ def _links(site: Path, contents: Mapping[str, bytes]) -> dict[str, Path]:
     return found
 
 
-def drop_bytecode(destination: Path) -> None:
-    """Remove what interpreters compiled beside the files of a shadow: the next one compiles them anew."""
-    for folder in [path for path in destination.rglob(BYTECODE) if path.parent != destination and is_bytecode(path)]:
-        shutil.rmtree(folder)
+def _drop_bytecode(destination: Path, contents: Iterable[str]) -> None:
+    """Remove what interpreters compiled beside the files of a shadow, and nothing elsewhere: the next compiles anew."""
+    for place in _folders(contents):
+        folder = destination / place
+        own = place != Path() and folder.resolve() == destination.resolve() / place  # no link to another's folder
+        if own and (folder / BYTECODE).exists() and is_bytecode(folder / BYTECODE):
+            shutil.rmtree(folder / BYTECODE)
 
 
 def verify_shadow(site: Path, contents: Mapping[str, bytes], notes: Mapping[str, bytes], destination: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -69,3 +70,26 @@ def sha256_of(file: Path, then: Callable[[memoryview], object] | None = None) ->
             if then is not None:
                 then(buffer[:count])
     return state.hexdigest()
+
+
+def unwritten(file: Path) -> Iterator[tuple[int, int]]:
+    """Where nothing was ever written, first byte and byte after the last; nothing where the file system does not say.
+
+    Such a file is what a download leaves that asked for the room first and did not finish.
+    """
+    with file.open("rb", buffering=0) as stream:
+        start, size = 0, os.fstat(stream.fileno()).st_size
+        while (start := _seek(stream.fileno(), start, os.SEEK_HOLE, size)) < size:
+            stop = _seek(stream.fileno(), start, os.SEEK_DATA, size)
+            yield start, stop
+            start = stop
+
+
+def _seek(descriptor: int, start: int, what: int, end: int) -> int:
+    """The next hole or the next data from ``start`` on; ``end`` where there is none, or nobody says."""
+    try:
+        return min(os.lseek(descriptor, start, what), end)
+    except OSError as error:
+        if error.errno not in (errno.ENXIO, errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+        return end

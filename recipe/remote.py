@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -173,7 +174,8 @@ class Repository:
         """A small file, whole, with the same patience as a range."""
         for attempt in range(ATTEMPTS):
             try:
-                answer = httpx.get(self._url(file), headers=self.token, timeout=self.timeout, follow_redirects=True)
+                with self._hopeless(file):
+                    answer = httpx.get(self._url(file), headers=self.token, timeout=self.timeout, follow_redirects=True)
                 if answer.status_code not in _WORTH_ANOTHER_TRY:
                     self._same_commit(answer)
                     return answer
@@ -215,7 +217,8 @@ class Repository:
             if idle:
                 time.sleep(self.wait_seconds * 2 ** (idle - 1))
             try:
-                self._stream(wanted, have, part)
+                with self._hopeless(wanted.file):
+                    self._stream(wanted, have, part)
                 found = "the connection closed early"
             except httpx.TransportError as error:
                 found = f"{type(error).__name__}: {error}"
@@ -302,6 +305,20 @@ class Repository:
                 raise InputError(
                     "the hub answers for another commit", where=self.name, expected=self.revision, found=found
                 )
+
+    @contextmanager
+    def _hopeless(self, file: str) -> Iterator[None]:
+        """InputError for what no further try mends: redirects in a circle, no address, what cannot be decoded."""
+        try:
+            yield
+        except (httpx.TooManyRedirects, httpx.DecodingError, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise InputError(
+                "the hub's answer leads to nothing",
+                where=f"{self.name}: {file}",
+                expected="the file, at an address that begins with http:// or https://",
+                found=f"{type(error).__name__}: {error}",
+                next_step="check HF_ENDPOINT, or use another endpoint or a local copy of the donor",
+            ) from error
 
     def _nothing_comes(self, what: str, found: str) -> StateError:
         return StateError(

@@ -25,9 +25,35 @@ def fault_of(made: Adoption | Waiver | Revocation, ledger: Ledger) -> str:
     return f"bears an earlier time than what it saw: {newer}" if newer else ""
 
 
+def clears_itself(revocation: Revocation, keys: set[str], ledger: Ledger) -> str:
+    """Why a revocation by ``keys`` does not count: they signed the report that somebody else rejected; else empty.
+
+    What one said oneself can be taken back, and so can any adoption: nobody gains by that.
+    """
+    taken_back = ledger.entries.get(revocation.revokes)
+    if taken_back is None or not isinstance(made := taken_back.predicate, Adoption) or made.result != "REJECTED":
+        return ""
+    report = ledger.entries.get(made.report.digest)
+    if report is None or keys & taken_back.keys:
+        return ""
+    own = keys & report.keys
+    return "takes somebody's rejection of an own report back" if own else ""
+
+
 def revoked(ledger: Ledger) -> set[str]:
-    """Digests of decisions that were taken back."""
-    return {each.revokes for _, each in ledger.of(Revocation) if not fault_of(each, ledger)}
+    """Digests of decisions that were taken back, and of others that say word for word the same.
+
+    Whoever leaves one of two signatures out has another file of the same statement.
+    """
+    named = {
+        each.revokes
+        for entry, each in ledger.of(Revocation)
+        if not fault_of(each, ledger) and not clears_itself(each, entry.keys, ledger)
+    }
+    said = [ledger.entries[digest].predicate for digest in named if digest in ledger.entries]
+    times = {each.created_at for each in said}
+    made: list[tuple[Signed, Adoption | Waiver]] = [*ledger.of(Adoption), *ledger.of(Waiver)]
+    return named | {entry.digest for entry, each in made if each.created_at in times and each in said}
 
 
 def waivers_for(ledger: Ledger, report: str) -> list[tuple[Signed, Waiver]]:
@@ -101,7 +127,7 @@ def _waived(entry: Signed, adoption: Adoption, at: datetime, ledger: Ledger) -> 
 
     A gate without a usable waiver is among the first where its waivers' faults are among the second.
     """
-    report, own = entry.of(ReportPredicate), {signer.key.id for signer in entry.signers}
+    report, own = entry.of(ReportPredicate), entry.keys
     standing = {signed.digest: (signed, each) for signed, each in waivers_for(ledger, entry.digest)}
     gate_of = {signed.digest: each.gate for signed, each in ledger.of(Waiver)}
     usable, faults = set[str](), list[tuple[str, str]]()
@@ -111,7 +137,7 @@ def _waived(entry: Signed, adoption: Adoption, at: datetime, ledger: Ledger) -> 
             continue
         signed, waiver = standing[digest]
         found = []
-        if {signer.key.id for signer in signed.signers} & own:
+        if signed.keys & own:
             found.append("is by the key that signed the report")
         if at > moment(waiver.expires_at, signed.where):
             found.append(f"expired on {waiver.expires_at}")
@@ -137,7 +163,7 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
         found.append(f"it does not verify: {refused}")
     if fault := _misnamed(adoption.report, report):
         found.append(f"the adoption {fault}")
-    if adopters & {signer.key.id for signer in entry.signers}:
+    if adopters & entry.keys:
         found.append("the key that signed the report cannot adopt it")
     if any(signer.source != "repository" for signer in entry.signers):
         found.append("only this user trusts the report's key: it must stand in canon/allowed_signers")
@@ -159,14 +185,17 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
 
 
 def stale(entry: Signed, ledger: Ledger) -> tuple[str, ...]:
-    """Subjects that the seat's newest observation shows changed since the report, by name."""
+    """Subjects that the seat's observations since the report show changed, by name.
+
+    Of each subject the newest one that names it: what an observation leaves out it does not say to be as it was.
+    """
     report = entry.of(ReportPredicate)
     made = ledger.lineage.made
-    seen = [(other, each) for other, each in ledger.of(Observation) if each.seat == report.seat.name]
-    if not seen or made[seen[-1][0].digest] <= made[entry.digest]:
-        return ()
-    now = seen[-1][1].subjects
+    now: dict[str, str] = {}
+    for other, each in ledger.of(Observation):  # oldest first
+        if each.seat == report.seat.name and made[other.digest] > made[entry.digest]:
+            now |= each.subjects
     return tuple(name for name in sorted(entry.subjects) if now.get(name, entry.subjects[name]) != entry.subjects[name])
 
 
-__all__ = ["fault_of", "may_waive", "objections", "revoked", "stale", "waivers_for"]
+__all__ = ["clears_itself", "fault_of", "may_waive", "objections", "revoked", "stale", "waivers_for"]

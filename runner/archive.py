@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import lzma
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from runner.digest import canonical_json, sha256_bytes
 from runner.errors import EvidenceError, TrustError
-from runner.model.evidence import Evidence
+from runner.model.evidence import EVERY_POSITION, Evidence
+from runner.model.plan import PlannedWindow
 
 _UNPACKED_LIMIT = 128 << 20
 """Bytes, where the largest archive of a report so far unfolds to 5 MB; what goes on is not unfolded."""
@@ -50,18 +51,27 @@ def _tar(files: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def extracts(files: Mapping[str, bytes]) -> dict[str, bytes]:
+def extracts(files: Mapping[str, bytes], windows: Sequence[PlannedWindow]) -> dict[str, bytes]:
     """Of each evidence file what its instrument reads. Raises EvidenceError for a file that is no evidence record."""
-    from serve.instruments.extract import extract  # noqa: PLC0415  # verification without --deep needs no instrument
+    from serve.instruments.base import inputs  # noqa: PLC0415  # verification without --deep needs no instrument
+    from serve.instruments.drawn import every_position  # noqa: PLC0415
+    from serve.instruments.extract import extract  # noqa: PLC0415
 
-    found: dict[str, bytes] = {}
-    for name, data in files.items():
-        try:
-            evidence = Evidence.model_validate_json(data, strict=True)
-        except ValidationError as error:
-            raise EvidenceError("an evidence file is no evidence record", where=name, found=str(error)) from error
-        found[name] = canonical_json(extract(evidence).model_dump(mode="json"))
-    return found
+    whole = {name: _record(name, data) for name, data in files.items()}
+    small = {name: extract(evidence) for name, evidence in whole.items()}
+    for window in windows:
+        names = [f"evidence/{each}.json" for each in inputs(window)]
+        if window.arguments.get(EVERY_POSITION) is True and whole.keys() >= set(names):
+            figures = every_position([whole[name] for name in names], window)
+            small[names[0]] = small[names[0]].model_copy(update={"divergences": figures})
+    return {name: canonical_json(evidence.model_dump(mode="json")) for name, evidence in small.items()}
+
+
+def _record(name: str, data: bytes) -> Evidence:
+    try:
+        return Evidence.model_validate_json(data, strict=True)
+    except ValidationError as error:
+        raise EvidenceError("an evidence file is no evidence record", where=name, found=str(error)) from error
 
 
 def read_evidence(root: Path, digests: Mapping[str, str]) -> dict[str, bytes]:

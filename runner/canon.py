@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from runner.adoption import fault_of, revoked
+from runner.adoption import clears_itself, fault_of, revoked
+from runner.attest.statement import Signed
 from runner.attest.trust import Trust
 from runner.canon_entry import open_items, standing_lines
 from runner.decisions import Decided, current, decisions, in_force
@@ -84,13 +85,17 @@ def _history(ledger: Ledger) -> Iterator[tuple[object, ...]]:
     gone = revoked(ledger)
     for entry in ledger.oldest_first:
         made, by = entry.predicate, ", ".join(signer.principal for signer in entry.signers)
-        if entry.digest in gone or not isinstance(made, Adoption | Waiver | Reproduction) or _fault(made, ledger):
+        if (
+            entry.digest in gone
+            or not isinstance(made, Adoption | Waiver | Reproduction)
+            or _fault(entry, made, ledger)
+        ):
             continue
         report = ledger.entries[made.report.digest].of(ReportPredicate)
         yield (made.created_at, *_deed(made), report.order.name, _link(report), by)
 
 
-def _fault(made: Adoption | Waiver | Revocation | Reproduction, ledger: Ledger) -> str:
+def _fault(entry: Signed, made: Adoption | Waiver | Revocation | Reproduction, ledger: Ledger) -> str:
     """Why a statement about another says nothing here: nobody vouches for what it is about, or it is dated back.
 
     Raises TrustError where that is not here at all: somebody has taken it away.
@@ -101,14 +106,17 @@ def _fault(made: Adoption | Waiver | Revocation | Reproduction, ledger: Ledger) 
     if not isinstance(made, Revocation) and made.report.digest not in ledger.entries:
         where, expected = str(ledger.workspace), made.report.digest
         raise TrustError("a statement about a report that is not here", where=where, expected=expected)
-    return "" if isinstance(made, Reproduction) else fault_of(made, ledger)
+    if isinstance(made, Reproduction):
+        return ""
+    own = clears_itself(made, entry.keys, ledger) if isinstance(made, Revocation) else ""
+    return fault_of(made, ledger) or own
 
 
 def _without_effect(ledger: Ledger) -> Iterator[tuple[object, ...]]:
     """Statements of people, and reproductions, that say nothing here, oldest first."""
     for entry in ledger.oldest_first:
         made, by = entry.predicate, ", ".join(signer.principal for signer in entry.signers)
-        if isinstance(made, Adoption | Waiver | Revocation | Reproduction) and (fault := _fault(made, ledger)):
+        if isinstance(made, Adoption | Waiver | Revocation | Reproduction) and (fault := _fault(entry, made, ledger)):
             yield (made.created_at, *_deed(made), "" if isinstance(made, Revocation) else made.report.run, by, fault)
 
 

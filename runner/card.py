@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import yaml
 
 from recipe.pack import Pack, read_pack
+from recipe.provenance import history_of
 from runner.canon_entry import launch_command, launched, made_pack, order_field, taken_out
 from runner.decisions import Decided, current, decisions
 from runner.digest import sha256_file
@@ -125,12 +125,17 @@ def _composition(pack: Pack) -> Iterator[tuple[object, ...]]:
 
 
 def _spliced(folder: Path) -> frozenset[str]:
-    """Tensors that an overlay took from its donor; none where the pack is no overlay."""
-    path = folder / PROVENANCE
-    if not path.is_file():
-        return frozenset()
-    told = json.loads(path.read_bytes())
-    return frozenset(each["name"] for each in told.get("tensors", ()))
+    """Tensors that an overlay took from its donor, and no later step of the chain made anew."""
+    found: set[str] = set()
+    for entry in history_of(folder):
+        step = entry.get("provenance")
+        told = step if isinstance(step, dict) else {}
+        baked, taken = (told.get(part) for part in ("modules", "tensors"))
+        if isinstance(baked, dict):
+            found = {name for name in found if name.rpartition(".")[0] not in baked}
+        if isinstance(taken, list):
+            found |= {str(each.get("name")) for each in taken if isinstance(each, dict)}
+    return frozenset(found)
 
 
 def _product(shape: tuple[int, ...]) -> int:

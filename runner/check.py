@@ -11,7 +11,8 @@ from pathlib import Path
 from carve_kernels.registry import VARIANTS, Role
 from pydantic import ValidationError
 
-from runner.checks.citations import citations
+from runner.checks.amounts import amounts
+from runner.checks.citations import citations, namesakes
 from runner.checks.duties import duties, unfilled
 from runner.checks.existence import existence, to_be_written
 from runner.checks.facts import facts
@@ -66,7 +67,7 @@ def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
     """Faults of one order on its seat (or on ``seat``). Raises InputError where the order cannot be read at all."""
     order = load_order(path).order
     document = read(path)
-    faults = check(order, _manifest(order, seat))
+    faults = (*_alone(path, order), *check(order, _manifest(order, seat)))
     placed = (PlacedFault(document.locate(fault.path), fault) for fault in faults)
     return tuple(sorted(placed, key=lambda one: (one.place.line, one.place.column)))
 
@@ -104,6 +105,7 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
         *citations(order),
         *floors(order),
         *judgement(order, manifest),
+        *amounts(order, manifest),
         *duties(order, manifest),
         *existence(order, manifest),
     )
@@ -117,6 +119,13 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
         *_gates(order, manifest),
         *_candidate(order, manifest),
     )
+
+
+def _alone(path: Path, order: WorkOrder) -> Iterator[Fault]:
+    """One id and version are one order: attempts, leases and reports are kept by them."""
+    for other in namesakes(path, order):
+        message = f"{other.name} is version {order.version} of an order {order.id} too: another id, or another version"
+        yield Fault(("id",), message)
 
 
 def _id(order: WorkOrder) -> Iterator[Fault]:

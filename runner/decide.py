@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner import canon, ledger
-from runner.adoption import fault_of, may_waive, objections, revoked, stale, waivers_for
+from runner.adoption import clears_itself, fault_of, may_waive, objections, revoked, stale, waivers_for
 from runner.attest.dsse import SigningKey
 from runner.attest.keys import own_name
 from runner.attest.statement import Signed, moment, open_signed, sign
@@ -299,6 +299,13 @@ def revoke(desk: Desk, digest: str, reason: str) -> Path:
     taken_back = decision(desk.ledger, digest, Adoption, Waiver).digest
     words = _reason(reason)
     revocation = Revocation(created_at=desk.at, parents=desk.ledger.heads(), revokes=taken_back, reason=words)
+    if fault := clears_itself(revocation, {desk.key.public.id}, desk.ledger):
+        raise TrustError(
+            "nobody clears an own report of what somebody else said against it",
+            where=desk.ledger.entries[taken_back].where,
+            expected="another adopter's key, or that of whoever rejected it",
+            found=f"a key that {fault}",
+        )
     return desk.sign(revocation, {"decision": taken_back})
 
 

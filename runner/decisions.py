@@ -62,7 +62,7 @@ def decisions(ledger: Ledger) -> list[Decided]:
 
 def _against(entry: Signed, signed: Signed, made: Adoption, ledger: Ledger) -> tuple[str, ...]:
     if made.result == "ADOPTED":
-        return objections(entry, made, {signer.key.id for signer in signed.signers}, ledger)
+        return objections(entry, made, signed.keys, ledger)
     fault = fault_of(made, ledger)
     return (f"the rejection {fault}",) if fault else ()
 

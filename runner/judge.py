@@ -10,7 +10,7 @@ from runner.model.boot import BootRecord
 from runner.model.plan import Plan, PlannedGate
 from runner.model.report import ReportPredicate
 from runner.model.sample import Sample
-from runner.model.verdict import Verdict
+from runner.model.verdict import Status, Verdict
 
 
 def given(plan: Plan, planned: PlannedGate, samples: Sequence[Sample], boots: Sequence[BootRecord]) -> GateInput:
@@ -30,6 +30,16 @@ def judge(plan: Plan, planned: PlannedGate, samples: Sequence[Sample], boots: Se
     return gate(planned.name, planned.version).judge(given(plan, planned, samples, boots))
 
 
+def not_run(planned: PlannedGate, killed_by: str) -> Verdict:
+    """Of a gate whose windows were not measured because a kill line on another gate struck."""
+    return Verdict(
+        gate=planned.name,
+        version=planned.version,
+        status=Status.NOT_RUN,
+        reasons=(f"kill line {killed_by} stopped the run before its windows were measured",),
+    )
+
+
 def withdrawals(report: ReportPredicate, listed: Sequence[Withdrawn] | None = None) -> dict[str, str]:
     """Graders of the report whose version was withdrawn, ``kind name@version`` to day and reason.
 
@@ -42,4 +52,4 @@ def withdrawals(report: ReportPredicate, listed: Sequence[Withdrawn] | None = No
     }
 
 
-__all__ = ["given", "judge", "withdrawals"]
+__all__ = ["given", "judge", "not_run", "withdrawals"]

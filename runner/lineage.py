@@ -45,7 +45,7 @@ def trace(entries: Mapping[str, Signed], trust: Trust) -> Lineage:
     for digest in reversed(order):
         times = [by_then[digest]] if digest in by_then else []
         each = entries[digest]
-        if ROLE_OF[type(each.predicate)] == "runner" and not deciding & {signer.key.id for signer in each.signers}:
+        if ROLE_OF[type(each.predicate)] == "runner" and not deciding & each.keys:
             times.append(each.at)
         made[digest] = min(made[digest], *times) if times else made[digest]
         if times:

@@ -16,6 +16,7 @@ from runner.model.adoption import Adoption
 from runner.model.base import Record
 from runner.model.report import ReportPredicate
 from runner.report import REPORT
+from runner.trees import walk
 
 State = Literal["pending", "adopted", "rejected", "revoked", "refused", "abandoned", "running"]
 """``refused``: `verify` does not accept it, so it counts for nothing; ``revoked``: a decision was taken back and no
@@ -88,8 +89,8 @@ def list_reports(ledger: Ledger) -> list[Listed]:
 def expand(paths: Iterable[Path]) -> Iterator[Path]:
     """Every report at or under ``paths``, as the ledger finds them: hidden folders hold drafts, links lead elsewhere.
 
-    A link under ``paths`` is given out as if it were a report, so that its reader can refuse it. Raises InputError for
-    a path without any.
+    A link to a folder under ``paths``, and a folder too deep to be entered, are given out as if they were reports, so
+    that their reader can refuse them. Raises InputError for a path without any.
     """
     for path in paths:
         inside = [path] if path.is_file() or os.path.lexists(path / REPORT) else sorted(_below(path))
@@ -105,11 +106,9 @@ def expand(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(place) / name for name in folders if (Path(place) / name).is_symlink())
-        if REPORT in files:
-            yield Path(place) / REPORT
+    for path in walk(folder, lambda inner: not inner.name.startswith(".")):
+        if path.name == REPORT or (path.is_dir() and not path.name.startswith(".")):
+            yield path
 
 
 __all__ = ["Listed", "expand", "list_reports"]

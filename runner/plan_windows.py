@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pydantic import JsonValue
 
+from runner.model.evidence import EVERY_POSITION
 from runner.model.order import GateRequest
 from runner.model.plan import Expectation, PlannedWindow
 from runner.plan_answers import agreement, memory, sanity, score, ttft, vision
@@ -30,7 +31,8 @@ from runner.plan_traces import ON_TRACES, launches, rank_skew
 
 QUAD = 4
 """Blocks of one pair."""
-
+PARITY: dict[str, JsonValue] = {"rows": [1], "threads": 2, "window_seconds": 20}
+"""What an order may tell the desk, by example; library and variant are not its to say."""
 
 Maker = Callable[[Layout, GateRequest], Made]
 
@@ -103,6 +105,7 @@ def _kld(layout: Layout, request: GateRequest) -> Made:
         "rows": rows,
         "top": amount(request, "top", 64),
         "drawn": amount(request, "drawn", 1),
+        EVERY_POSITION: True,
     }
     seconds = amount(request, "window_seconds", 6)
     both = both_arms(layout, "kld", FORCING, arguments, seconds)
@@ -166,7 +169,8 @@ def _knock_out(layout: Layout, request: GateRequest) -> Made:
 
 
 def _parity(layout: Layout, request: GateRequest) -> Made:
-    arguments = {"variant": layout.variants["candidate"]} | request.windows
+    arguments: dict[str, JsonValue] = {"variant": layout.variants["candidate"]}
+    arguments |= {name: request.windows.get(name, usual) for name, usual in PARITY.items() if name in request.windows}
     seconds = amount(request, "window_seconds", 20)
     return Made((layout.window("parity", DESK, "parity@1", "none", arguments, seconds=seconds),))
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from runner.attest.canonical import first_fault
 from runner.errors import EvidenceError, TrustError
-from runner.model.evidence import Evidence
+from runner.model.evidence import EVERY_POSITION, Divergences, Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.report import EvidencePart, Measured
 from runner.model.sample import DivergenceMeasure, Sample
@@ -49,6 +49,8 @@ def replay(
         evidence = [read_evidence(by_digest[digest], place) for digest in sample.evidence]
         if isinstance(sample.measure, DivergenceMeasure) and not whole.issuperset(sample.evidence):
             _compare_drawn(sample.measure, evidence, place)
+            if windows[sample.window].arguments.get(EVERY_POSITION) is True:
+                _compare_positions(sample.measure, evidence[0].divergences or {}, place)
             _compare(sample, windows[sample.window], evidence, place, extracts=True)
             replayed.drawn.append(sample.window)
         else:
@@ -149,6 +151,23 @@ def _compare_drawn(measure: DivergenceMeasure, evidence: Sequence[Evidence], whe
                 expected=str(again),
                 found=str(document.drawn),
             )
+
+
+def _compare_positions(measure: DivergenceMeasure, kept: Mapping[str, Divergences], where: str) -> None:
+    """A document's whole figures, and its drawn positions, are those of all its positions as they were kept."""
+    from serve.instruments.drawn import at_odds  # noqa: PLC0415  # only --deep needs the instruments
+
+    for document in measure.documents:
+        place = f"{where}, {document.id}"
+        if document.id not in kept:
+            raise TrustError("the extract lacks the divergence at every position", where=place, found="nothing")
+        try:
+            fault = at_odds(document, kept[document.id])
+        except (ArithmeticError, LookupError) as error:
+            raise TrustError("divergences that cannot be read", where=place, found=repr(error)) from error
+        if fault:
+            what, expected, found = fault
+            raise TrustError(f"{what} is not that of its positions", where=place, expected=expected, found=found)
 
 
 __all__ = ["Replayed", "read_evidence", "replay"]

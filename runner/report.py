@@ -146,7 +146,7 @@ def write_folder(record: RunRecord, key: PrivateKey, run_folder: Path, target: P
     """
     if target.exists():
         raise StateError("this report is written already", where=str(target), next_step=command("verify", target))
-    files = archive.extracts(archive.read_evidence(run_folder, record.evidence))
+    files = archive.extracts(archive.read_evidence(run_folder, record.evidence), record.plan.windows)
     measured = Measured(plan=record.plan, boots=record.boots, samples=record.samples)
     content = predicate(record)
     digests = subject_digests(record)

@@ -46,7 +46,7 @@ def reproduce(workspace: Path, name: str, progress: Progress) -> Again:
     folder = ledger.find_report(workspace, name)
     verify(folder, trust, workspace)
     entry, report, _ = read_report(folder, trust)
-    if key.public.id in {signer.key.id for signer in entry.signers}:
+    if key.public.id in entry.keys:
         raise TrustError(
             "the key that signed a report cannot reproduce it",
             where=entry.where,

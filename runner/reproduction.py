@@ -15,6 +15,7 @@ from runner.ledger import Ledger
 from runner.model.adoption import Reproduction
 from runner.model.plan import Plan
 from runner.model.report import Measured, ReportPredicate
+from runner.model.verdict import Status
 
 
 @dataclass(frozen=True)
@@ -48,36 +49,56 @@ def shape(plan: Plan) -> str:
 
 
 def reproductions(entry: Signed, ledger: Ledger) -> tuple[Reproduced, ...]:
-    """What other keys found, oldest first.
+    """What other keys found, oldest first; those that nobody claims are last.
 
     A statement counts where its key is none of those that signed the report, signed the second report too, and both
     reports verify, are in the ledger under the names it gives them, have the plan it names, and are two measurements.
+    A report of that kind in which a gate failed that passed here counts without a statement: whoever runs a plan
+    several times cannot choose which of the runs was the reproduction.
     """
-    report, own = entry.of(ReportPredicate), {signer.key.id for signer in entry.signers}
-    found = []
+    report, found = entry.of(ReportPredicate), dict[str, Reproduced]()
     for signed, claim in ledger.of(Reproduction):
         again = ledger.entries.get(claim.again.digest)
-        keys = {signer.key.id for signer in signed.signers}
         if claim.report.digest != entry.digest or again is None or not isinstance(again.predicate, ReportPredicate):
             continue
-        if keys & own or not keys <= {signer.key.id for signer in again.signers}:
+        if signed.keys & entry.keys or not signed.keys <= again.keys:
             continue
         names = [(claim.report, report), (claim.again, again.predicate)]
         if any((name.run, name.order) != (each.run, each.order.name) for name, each in names):
             continue
-        if refusals([entry, again], ledger):
+        if _second_measurement(entry, again, ledger) == claim.plan:
+            found[again.digest] = _reproduced(signed, report, again.predicate)
+    for again, other in ledger.of(ReportPredicate):
+        if again.digest in found or again.keys & entry.keys or again.at < entry.at or not _fails_anew(report, other):
             continue
-        first, second = ledger.measured(entry), ledger.measured(again)
-        if not shape(first.plan) == shape(second.plan) == claim.plan:
-            continue
-        if not _measured_anew(again, again.predicate, ledger) or _copied(report, again.predicate):
-            continue
-        if _evidence(first) & _evidence(second):
-            continue
-        agrees = _verdicts(report) == _verdicts(again.predicate)
-        by = ", ".join(signer.principal for signer in signed.signers)
-        found.append(Reproduced(by, again.predicate.run, agrees))
-    return tuple(found)
+        if _second_measurement(entry, again, ledger):
+            found[again.digest] = _reproduced(again, report, other)
+    return tuple(found.values())
+
+
+def _reproduced(signed: Signed, report: ReportPredicate, again: ReportPredicate) -> Reproduced:
+    by = ", ".join(signer.principal for signer in signed.signers)
+    return Reproduced(by, again.run, _verdicts(report) == _verdicts(again))
+
+
+def _fails_anew(report: ReportPredicate, again: ReportPredicate) -> bool:
+    """Whether the same order on the same seat failed a gate that passed in the report."""
+    if (report.order.digest, report.seat.digest) != (again.order.digest, again.seat.digest):
+        return False
+    before, now = _verdicts(report), _verdicts(again)
+    return any(before.get(gate) == Status.PASS and verdict == Status.FAIL for gate, verdict in now.items())
+
+
+def _second_measurement(entry: Signed, again: Signed, ledger: Ledger) -> str:
+    """The plan that two reports share; empty where one does not verify or they are not two measurements of one plan."""
+    report, other = entry.of(ReportPredicate), again.of(ReportPredicate)
+    if refusals([entry, again], ledger):
+        return ""
+    first, second = ledger.measured(entry), ledger.measured(again)
+    if (plan := shape(first.plan)) != shape(second.plan):
+        return ""
+    copied = not _measured_anew(again, other, ledger) or _copied(report, other) or _evidence(first) & _evidence(second)
+    return "" if copied else plan
 
 
 def assurance_level(entry: Signed, ledger: Ledger) -> str:

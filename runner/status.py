@@ -12,7 +12,7 @@ from runner.check import check_file
 from runner.craft.attempt import CLONE
 from runner.craft.bench import Bench
 from runner.craft.crew import craftsperson
-from runner.craft.dispatch import settled
+from runner.craft.dispatch import earlier, settled
 from runner.craft.interruption import interruption
 from runner.errors import InputError
 from runner.items import FILE, open_items
@@ -105,10 +105,10 @@ def _stage(
         return "at work", f"attempt {number} by {person}, in {bench.attempt_folder(number) / CLONE}", again
     number = len(bench.attempts()) + 1
     folder = bench.attempt_folder(number)
-    if earlier := interruption(folder, folder / CLONE):
+    if stopped := interruption(folder, folder / CLONE):
         lease = bench.lease()
         again = command("dispatch", shown, "--to", lease.craftsperson if lease else "NAME", "--execute")
-        return "stopped", f"attempt {number}: {earlier.told[-1]}", again
+        return "stopped", f"attempt {number}: {stopped.told[-1]}", again
     for run in reversed(mine):
         if run.order_digest == file.digest and not run.reported:
             if run.at_work:
@@ -122,9 +122,12 @@ def _stage(
     if last and last.waits:
         return "frozen", f"attempt {last.number} by {last.craftsperson}, commit {last.commit}", again
     reports = [one for one, digest in listed if digest == file.digest]
-    if last and last.judged and last.judged.killed:
-        detail = f"kill line {', '.join(last.judged.killed)} struck in attempt {last.number}"
-        return "killed", detail, "a new version of the order"
+    before = earlier(bench, file.order.version, workspace)
+    for one in (*before, *attempts[-1:]):
+        if one.judged and one.judged.killed:
+            where = "" if one is last else f" at another text of version {file.order.version}"
+            detail = f"kill line {', '.join(one.judged.killed)} struck in attempt {one.number}{where}"
+            return "killed", detail, "a new version of the order"
     if reports:
         return _judged(reports[-1], again or command("execute", shown))
     if faults := check_file(path):
@@ -134,7 +137,7 @@ def _stage(
     dispatched = files_of(file.order)
     return (
         "ready",
-        "",
+        f"{len(before)} attempts before, at other texts of version {file.order.version}" if before else "",
         command("dispatch", shown, "--to", "NAME", "--execute") if dispatched else command("execute", shown),
     )
 

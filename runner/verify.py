@@ -20,24 +20,24 @@ from runner.digest import sha256_bytes, sha256_json
 from runner.draw import Draw, commitment
 from runner.errors import InputError, TrustError
 from runner.files import read_plain
-from runner.judge import judge, withdrawals
-from runner.ledger import LEDGER, REPORTS, SUFFIX, require_place
+from runner.judge import judge, not_run, withdrawals
+from runner.ledger import REPORTS, require_place
 from runner.material import check_material
 from runner.measured import unpack
 from runner.model.base import Record
 from runner.model.boot import Label
-from runner.model.challenge import Challenge
-from runner.model.plan import Plan
-from runner.model.report import EvidencePart, Measured, ReportPredicate
+from runner.model.plan import Plan, PlannedGate
+from runner.model.report import EvidencePart, GatePart, Measured, ReportPredicate
 from runner.model.statement import SignedIntent
-from runner.model.verdict import Figure, Status, overall
+from runner.model.verdict import Figure, Status, Verdict, overall
 from runner.replay import Replayed, read_evidence, replay
 from runner.report import EVIDENCE, REPORT, TEXT
 from runner.report_text import render
-from runner.verify_order import check_order
+from runner.verify_ledger import check_challenge, intent_of
+from runner.verify_order import check_order, may_stop
 from runner.verify_samples import check_samples
 from runner.verify_seat import check_seat
-from runner.verify_statement import check_files, check_self_test, check_statement, check_subjects, same
+from runner.verify_statement import check_files, check_self_test, check_statement, check_subjects, same, unknown_cases
 
 _ARCHIVE_LIMIT = 16 << 20
 """Bytes of an evidence archive; what is committed is below 300 kB."""
@@ -63,6 +63,11 @@ class Verification(Record):
     withdrawn: dict[str, str]
     """Gates and instruments whose version was found wrong since, with the reason: the report stands, what rests on it
     should not."""
+    unknown_cases: tuple[str, ...] = ()
+    """Must-fail cases that gates were shown before they judged and that this checkout does not have; it showed them its
+    own."""
+    unchallenged: tuple[str, ...] = ()
+    """Graders of the report that the challenge it cites did not try, or tried as they were before."""
     text: Literal["same", "different", "missing"]
     """``report.md`` beside the report against what this version writes: never what was signed, only for reading."""
     kept: int
@@ -75,34 +80,6 @@ class Verification(Record):
     """With ``deep``: samples whose evidence is in the run folder only."""
     full_evidence: str = ""
     """With ``deep``: the run folder whose files were read again in place of the archive's extracts."""
-
-
-def _statement(path: Path) -> bytes:
-    """A signed file of the ledger. Raises TrustError where it cannot be one."""
-    try:
-        return read_plain(path, dsse.FILE_LIMIT)
-    except OSError as error:
-        raise TrustError("a signed file cannot be read", where=str(path), found=str(error.strerror)) from error
-
-
-def _intent(report: ReportPredicate, folder: Path, workspace: Path | None, trust: Trust) -> Signed:
-    """The intent from the ledger, or from beside the report while it is still in its run folder."""
-    name = report.plan.intent + SUFFIX
-    places = [folder / ("intent" + SUFFIX)]
-    if workspace is not None:
-        places.insert(0, workspace / LEDGER / name)
-    for place in places:
-        if place.is_file():
-            data = _statement(place)
-            same("the intent is another than the report names", report.plan.intent, sha256_bytes(data), str(place))
-            return open_signed(data, trust, str(place))
-    raise TrustError(
-        "the report's intent is missing: nothing shows what was planned before the run",
-        where=str(places[0]),
-        expected=name,
-        found="no such file",
-        next_step="verify inside the workspace whose ledger has it, or with --workspace",
-    )
 
 
 def _check_sealed(report: ReportPredicate, intent: SignedIntent, plan: Plan, raw_plan: object, where: str) -> None:
@@ -128,20 +105,6 @@ def _check_sealed(report: ReportPredicate, intent: SignedIntent, plan: Plan, raw
         )
 
 
-def _check_challenge(report: ReportPredicate, workspace: Path | None, trust: Trust, where: str) -> None:
-    """A challenge that the report cites is in the ledger, is one of its seat, and was signed before."""
-    if report.challenge is None or workspace is None:
-        return
-    path = workspace / LEDGER / (report.challenge + SUFFIX)
-    same("the challenge that the report cites is missing", True, path.is_file(), f"{where}, {path}")
-    data = _statement(path)
-    same("the challenge is another than the report names", report.challenge, sha256_bytes(data), str(path))
-    cited = open_signed(data, trust, str(path))
-    same("the challenge is of another seat", report.seat.name, cited.of(Challenge).seat, str(path))
-    if cited.at > moment(report.created_at, where):
-        raise TrustError("the challenge is newer than the report", where=where, found=str(path))
-
-
 def _in_words(figure: Figure) -> str:
     """A figure as a person writes it."""
     return " ".join(part for part in (figure.name, figure.value, figure.unit, figure.limit) if part)
@@ -152,13 +115,11 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
     plan = measured.plan
     planned = [(gate.name, gate.version) for gate in plan.gates]
     same("not the plan's gates", planned, [(gate.name, gate.version) for gate in report.gates], where)
-    sampled = {sample.window for sample in measured.samples}
     for sealed, stated in zip(plan.gates, report.gates, strict=True):
         place = f"{where}, {sealed.name}@{sealed.version}"
-        if stated.verdict is Status.NOT_RUN and not sampled.issuperset(sealed.windows):
-            continue
         try:
-            verdict = judge(plan, sealed, measured.samples, measured.boots)
+            kept_from_running = _kept_from_running(sealed, stated, report, measured)
+            verdict = kept_from_running or judge(plan, sealed, measured.samples, measured.boots)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise TrustError("samples that their gate cannot judge", where=place, found=repr(error)) from error
         again = [verdict.status, *verdict.reasons, *map(_in_words, verdict.figures)]
@@ -170,6 +131,26 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
     stood = witnesses(((gate.name, gate.verdict) for gate in report.gates), measured.boots)
     same("the outside witnesses do not follow", stood, report.assurance, where)
     check_self_test(report, planned, where)
+
+
+def _kept_from_running(
+    sealed: PlannedGate, stated: GatePart, report: ReportPredicate, measured: Measured
+) -> Verdict | None:
+    """The verdict of a gate some of whose windows were never opened because a kill line had struck; None for any other.
+
+    Whatever else lacks a sample is judged as it is: by the runner's word alone nothing is called NOT_RUN.
+    """
+    plan, sampled = measured.plan, {sample.window for sample in measured.samples}
+    if stated.verdict is not Status.NOT_RUN or sampled.issuperset(sealed.windows):
+        return None
+    for other in plan.gates:
+        told = not_run(sealed, other.name)
+        if other.name not in plan.kill_lines or told.reasons != stated.reasons or not sampled.issuperset(other.windows):
+            continue
+        found = judge(plan, other, measured.samples, measured.boots)
+        if may_stop(report.order.text, other.name, found.status):
+            return told
+    return None
 
 
 def _archive(report: ReportPredicate, folder: Path) -> bytes:
@@ -274,13 +255,13 @@ def verify(
     where = signed.where
     data = _archive(report, folder)
     measured, raw = unpack(report.record, where)
-    announced = _intent(report, folder, workspace, trust)
+    announced = intent_of(report, folder, workspace, trust)
     intent = announced.of(SignedIntent)
     _check_sealed(report, intent, measured.plan, raw["plan"], where)
     check_statement(signed, report, announced)
     _check_place(report, where)
     check_subjects(signed, report, intent, measured.plan)
-    _check_challenge(report, workspace, trust, where)
+    unchallenged = check_challenge(report, workspace, trust, where)
     check_files(report, measured.plan, where)
     check_samples(report, measured, where)
     check_seat(report, measured, where)
@@ -315,6 +296,8 @@ def verify(
         trusted_by=tuple(signer.where for signer in signed.signers),
         created_at=report.created_at,
         withdrawn=withdrawals(report),
+        unknown_cases=unknown_cases(report),
+        unchallenged=unchallenged,
         text=_text(report, measured, folder),
         kept=len(kept),
         not_kept=report.evidence.not_kept,

@@ -9,6 +9,7 @@ from typing import Any
 
 from runner.errors import TrustError
 from runner.model.plan import Plan, PlannedWindow
+from runner.model.verdict import Status
 from runner.yaml_strict import parse
 
 _SEALED_ELSEWHERE = {"metric", "margin", "pairing"}
@@ -30,6 +31,16 @@ def check_order(text: str, plan: Plan, where: str) -> None:
             expected="gates with names, a primary figure with pairs",
             found=f"{type(error).__name__}: {error}",
         ) from error
+
+
+def may_stop(text: str, gate: str, status: Status) -> bool:
+    """Whether a kill line of the order on ``gate`` may have ended the work, the gate having said ``status``.
+
+    A line on a figure strikes wherever its figure lies, so that what is left to say is that the gate was judged.
+    """
+    lines = [line for line in _asked(text).get("kill_lines", []) if line["gate"] == gate]
+    failed = status in (Status.FAIL, Status.INVALID)
+    return any(failed or (line.get("metric") is not None and status is not Status.NOT_RUN) for line in lines)
 
 
 def _check(asked: Mapping[str, Any], plan: Plan, where: str) -> None:
@@ -106,4 +117,4 @@ def _equal(text: Any, sealed: Any) -> bool:
         return False
 
 
-__all__ = ["check_order"]
+__all__ = ["check_order", "may_stop"]

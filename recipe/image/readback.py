@@ -20,6 +20,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from recipe.bytecode import instead_of
 from runner.digest import sha256_file
 
 MOUNTS = Path("/proc/self/mountinfo")
@@ -50,6 +51,8 @@ def faults(
         for suffix in (".rej", ".orig"):
             if path.with_name(path.name + suffix).exists():
                 yield f"file {file}{suffix}: left by a failed patch"
+        for other in instead_of(path) if path.suffix == ".py" and path.is_file() else ():
+            yield f"file {file}: {other.relative_to(path.parent)} is of other code, and would run in its place"
     for name, value in manifest["environment"].items():
         if (now := environment.get(name, "unset")) != value:
             yield f"environment {name}: expected {value!r}, found {now!r}"

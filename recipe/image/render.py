@@ -23,7 +23,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from recipe.disk import command
-from recipe.patch_set import PatchSet, load_set
+from recipe.patch_set import PatchSet, load_set, refuse_other
 from runner.digest import sha256_bytes
 from runner.errors import InputError
 from runner.files import write_whole
@@ -46,14 +46,15 @@ def render(file: OrderFile, seat: SeatManifest, requirements: str) -> dict[str, 
     """The build's files by name; the same arguments give the same bytes.
 
     ``requirements`` are lines ``name==version --hash=sha256:…``. Raises InputError for a base without a digest, a
-    requirement without version and hash, another version than the order's of what it patches, two pins that would be
-    one argument, a file of several patches whose result the order does not fix, and a mount that would hide what the
-    image brings.
+    requirement without version and hash, a patch of another distribution than the order's, another version required
+    than what is patched, two pins that would be one argument, a file of several patches whose result the order does not
+    fix, and a mount that would hide what the image brings.
     """
     order = file.order
     if not isinstance(order, PatchOrder) or order.recipe is None:
         raise InputError("only a patch order describes an image", where=order.id, found=order.kind)
     patches, pins = load_set(order.recipe.patches), _pins(order)
+    refuse_other(patches, order.recipe.distribution)
     manifest = {
         "order": {"id": order.id, "version": order.version, "digest": file.digest},
         "base": _base(order),

@@ -28,7 +28,7 @@ from recipe.calibration import read_texts
 from recipe.disk import command
 from recipe.mini.export import restore
 from recipe.mini.glm import PROJECTIONS
-from recipe.mini.model import Dense, Experts, MiniModel
+from recipe.mini.model import Block, Dense, Experts
 from recipe.mini.needles import LANGUAGES, needle
 
 GATE, UP, DOWN = PROJECTIONS
@@ -92,27 +92,32 @@ def hessians(
 
     ``attention`` watches the projections of attention too.
     """
-    model = restore(checkpoint)
+    config = json.loads((checkpoint / "config.json").read_bytes())
+    drafts = bool(config.get("num_nextn_predict_layers"))
+    model = restore(checkpoint, draft=drafts)
+    blocks = [*model.layers, model.draft.block] if drafts else [*model.layers]
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     moments = _Moments()
-    _watch(model, moments)
+    _watch(blocks, moments)
     if attention:
-        _watch_attention(model, moments)
+        _watch_attention(blocks, moments)
     with torch.no_grad():
         for text in documents:
             ids = torch.tensor([tokenizer.encode(text).ids[:length]])
-            model.draft_hidden(ids, model(ids))
+            seen = model(ids)
+            if drafts:
+                model.draft_hidden(ids, seen)
     return moments.means()
 
 
-def _watch(model: MiniModel, moments: _Moments) -> None:
-    for layer, block in enumerate([*model.layers, model.draft.block]):
+def _watch(blocks: list[Block], moments: _Moments) -> None:
+    for layer, block in enumerate(blocks):
         hook = _dense if isinstance(block.mlp, Dense) else _experts
         block.mlp.register_forward_pre_hook(hook(f"model.layers.{layer}.mlp", moments))
 
 
-def _watch_attention(model: MiniModel, moments: _Moments) -> None:
-    for layer, block in enumerate([*model.layers, model.draft.block]):
+def _watch_attention(blocks: list[Block], moments: _Moments) -> None:
+    for layer, block in enumerate(blocks):
         for module, name in ((block.self_attn, QUERY), (block.self_attn.o_proj, OUTPUT)):
             module.register_forward_pre_hook(_input(f"model.layers.{layer}.self_attn.{name}", moments))
 

@@ -143,9 +143,11 @@ def _write_configuration(pack: Pack, partial: Path, headers: list[Header]) -> No
         pack_write.write_json(partial / name, content)
 
 
+PLAIN_TOOL = "float8-experts"
+"""Its experts are a source's; an overlay takes coded ones."""
 TOOLS: dict[str, Callable[[Path, Path, Generated], None]] = {
     "requantised-experts": requantised_experts,
     "rescaled-experts": rescaled_experts,
-    "float8-experts": float8_experts,
+    PLAIN_TOOL: float8_experts,
 }
 """By the name that an order uses; each takes the standing pack, the folder to make and the order's words."""

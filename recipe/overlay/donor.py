@@ -14,6 +14,7 @@ from recipe.mini.donors import TOOLS
 from recipe.pack import Pack, read_pack
 from recipe.payload import identity
 from recipe.product import Job
+from recipe.provenance import history_of
 from recipe.remote import Repository, token
 from runner.digest import sha256_file, sha256_json
 from runner.errors import InputError
@@ -32,7 +33,7 @@ class Donor(Protocol):
         ...
 
     def identity(self) -> dict[str, object]:
-        """What names the donor's bytes: digests, revision, entity tags."""
+        """What names the donor's bytes: digests, revision, entity tags, and how it was made where it says so."""
         ...
 
     def marks(self) -> dict[str, str]:
@@ -59,7 +60,8 @@ class LocalDonor:
         return self.pack.tensors
 
     def identity(self) -> dict[str, object]:
-        return {"header_digest": self.pack.header_digest()}
+        history = history_of(self.pack.folder)
+        return {"header_digest": self.pack.header_digest()} | ({"history": history} if history else {})
 
     def marks(self) -> dict[str, str]:
         return {header.file.name: identity(header.file) for header in self.pack.headers}

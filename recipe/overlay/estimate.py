@@ -6,13 +6,15 @@ from pathlib import Path
 
 from recipe.disk import telling
 from recipe.headers import Entry
+from recipe.mini.donors import PLAIN_TOOL, TOOLS
 from recipe.overlay.configuration import check_configurations, edited_configuration
 from recipe.overlay.donor import tool_of
 from recipe.overlay.shards import inside_store
-from recipe.overlay.splice import dropped_of, resolve
+from recipe.overlay.splice import dropped_of, refuse_other_kind, resolve
 from recipe.overlay.target import overlay_of
 from recipe.pack import Pack, read_pack
 from recipe.product import Estimate, Job
+from runner.errors import InputError
 from runner.model.order import Overlay
 from runner.model.order.overlay import PackSource
 
@@ -28,6 +30,7 @@ _UNKNOWN = "known once its headers are read"
 def estimate(job: Job) -> Estimate:
     """See :class:`recipe.product.Recipe`."""
     recipe = overlay_of(job)
+    _tool_fits(recipe)
     made = _made_first(recipe)
     source = _here(job, recipe.source)
     edited_configuration(recipe, source)
@@ -37,6 +40,8 @@ def estimate(job: Job) -> Estimate:
     seconds = 1 + whole // _BYTES_A_SECOND
     if made:
         counts["source"] = "made first by a tool: what is replaced is known then"
+        for layer in recipe.layers.values():
+            refuse_other_kind(recipe, source, layer)
     else:
         counts |= _replaced(recipe, source)
     for role, wanted in (("source", recipe.source), ("donor", recipe.donor)):
@@ -58,6 +63,28 @@ def estimate(job: Job) -> Estimate:
 def _made_first(recipe: Overlay) -> bool:
     """Whether a tool makes the source before it is changed."""
     return recipe.source is not None and recipe.source.generated is not None
+
+
+def _tool_fits(recipe: Overlay) -> None:
+    """InputError for a donor whose tool makes nothing that the overlay takes: the product would be the source again."""
+    made = recipe.donor.generated
+    if made is None:
+        return
+    own = {layer for layer in recipe.layers if layer.rpartition(".")[2] in map(str, made.layers)}
+    if left := sorted(recipe.layers.keys() - own):
+        raise InputError(
+            "the donor's tool leaves a layer as it is",
+            where="recipe.donor.generated",
+            expected=f"layers that hold {', '.join(left)}",
+            found=f"layers {', '.join(map(str, made.layers))}",
+        )
+    if made.tool == PLAIN_TOOL:
+        raise InputError(
+            "the donor's tool makes experts that are not EXL3",
+            where="recipe.donor.generated.tool",
+            expected=", ".join(sorted(TOOLS.keys() - {PLAIN_TOOL})),
+            found=made.tool,
+        )
 
 
 def _here(job: Job, wanted: PackSource | None) -> Pack:

@@ -22,6 +22,7 @@ from recipe.overlay.target import coming_to, kept_of, overlay_of, tensors_of
 from recipe.pack import Pack, read_pack
 from recipe.payload import file_digests, identity
 from recipe.product import Job, Product
+from recipe.provenance import history_of
 from runner.digest import canonical_json, sha256_file, sha256_json, sha256_listing, sha256_tree
 from runner.errors import StateError
 from runner.files import write_whole
@@ -172,8 +173,9 @@ def provenance(
 
     ``where`` are the product's tensors in rewritten files. All of it can be told again from the files (``verify``).
     """
-    recipe = overlay_of(job)
+    recipe, history = overlay_of(job), history_of(source.folder)
     return {
+        **({"history": history} if history else {}),
         "recipe": recipe.model_dump(mode="json", exclude_none=True),
         "source": {
             "header_digest": source.header_digest(),

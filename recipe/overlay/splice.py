@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from carve_kernels.exl3.pack_format import MARKERS, modules
 
 from recipe.census import Module, module_of
+from recipe.closure import json_object
+from recipe.configured import CONFIG
 from recipe.headers import Entry
 from recipe.pack import Pack
 from runner.errors import InputError
@@ -57,7 +59,10 @@ class Plan:
 
 
 def dropped_of(recipe: Overlay, source: Pack) -> dict[str, list[Entry]]:
-    """The replaced tensors by layer of the source. Raises InputError for a layer that has no such experts."""
+    """The replaced tensors by layer of the source.
+
+    Raises InputError for a layer that has no such experts, and for one of another kind than the order says.
+    """
     found: dict[str, list[Entry]] = {}
     for layer in recipe.layers.values():
         prefix = f"{layer}.{recipe.experts}."
@@ -66,7 +71,27 @@ def dropped_of(recipe: Overlay, source: Pack) -> dict[str, list[Entry]]:
             raise InputError(
                 "the source has no such experts", where=str(source.folder), expected=f"tensors {prefix}*", found="none"
             )
+        refuse_other_kind(recipe, source, layer)
     return found
+
+
+def refuse_other_kind(recipe: Overlay, source: Pack, layer: str) -> None:
+    """InputError for a layer of ``source`` that is not of the kind that the overlay says.
+
+    Draft layers stand behind the model's own, or are called so; ``mtp`` names them, ``layer`` the others.
+    """
+    config = json_object((source.folder / CONFIG).read_bytes()) or {}
+    own, number = config.get("num_hidden_layers"), layer.rpartition(".")[2]
+    behind = isinstance(own, int) and number.isdecimal() and int(number) >= own
+    drafts = behind or "mtp" in layer.split(".")
+    if drafts != (recipe.what == "mtp"):
+        raise InputError(
+            "the overlay names a layer of another kind",
+            where=f"layers: {layer}",
+            expected="a draft layer" if recipe.what == "mtp" else "a layer of the model",
+            found=f"{'a draft layer' if drafts else 'a layer of the model'}; num_hidden_layers is {own}",
+            next_step=f"write `what: {'mtp' if drafts else 'layer'}`, or correct the layer",
+        )
 
 
 def resolve(recipe: Overlay, source: Pack, donor: Mapping[str, Entry]) -> Plan:

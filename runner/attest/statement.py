@@ -66,6 +66,11 @@ class Signed:
     where: str
 
     @property
+    def keys(self) -> set[str]:
+        """Ids of the keys that signed it."""
+        return {signer.key.id for signer in self.signers}
+
+    @property
     def at(self) -> datetime:
         """When it was made, as its signer says."""
         return moment(self.predicate.created_at, self.where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ from runner.checks.fault import Fault
 from runner.errors import InputError
 from runner.model.order import Fact, WorkOrder, load_order
 from runner.paths import source_root, workspace
+from runner.yaml_strict import MAX_BYTES
 
 
 def citations(order: WorkOrder) -> Iterator[Fault]:
@@ -52,3 +54,23 @@ def find_order(name: str) -> Path | None:
         folders.insert(0, workspace() / "orders")
     files = (path for folder in folders for path in sorted(folder.glob("*.yaml")))
     return next((path for path in files if path.stem.lower() == name), None)
+
+
+def namesakes(path: Path, order: WorkOrder) -> tuple[Path, ...]:
+    """Other files of the folder that hold the same version of an order with this id."""
+    found = []
+    for other in sorted(path.parent.glob("*.yaml")):
+        if other.is_file() and not other.samefile(path) and _may_be(other, order.id):
+            with suppress(InputError):  # what cannot be read is no order
+                known = load_order(other).order
+                found += [other] if (known.id, known.version) == (order.id, order.version) else []
+    return tuple(found)
+
+
+def _may_be(path: Path, name: str) -> bool:
+    """Whether the file may say this id: a whole order is read only where it may."""
+    try:
+        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b""
+    except OSError:
+        return False
+    return re.search(rf"""\bid["']?\s*:\s*["']?{re.escape(name)}(?![\w-])""".encode(), data) is not None

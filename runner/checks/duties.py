@@ -36,9 +36,20 @@ def duties(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
     for index, name in enumerate(order.scope.only_after if order.scope else ()):
         if find_order(name) is None:
             yield Fault(("scope", "only_after", index), f"there is no order {name}")
+    yield from _supersedes(order)
     for index, addition in enumerate(order.added):
         if not _exists(order, addition.field):
             yield Fault(("added", index, "field"), f"the order has no field {addition.field}")
+
+
+def _supersedes(order: WorkOrder) -> Iterator[Fault]:
+    """The order that this one takes the place of is here, or it is said where it can be read."""
+    name = order.supersedes
+    if name == order.id:
+        yield Fault(("supersedes",), f"{name} cannot take its own place: `version` counts the versions of an order")
+    elif name is not None and order.archived_as is None and find_order(name) is None:
+        message = f"there is no order {name}; `archived_as` says where one can be read that is not here"
+        yield Fault(("supersedes",), message)
 
 
 def unfilled(order: WorkOrder) -> Iterator[Fault]:

@@ -8,22 +8,15 @@ from itertools import pairwise
 from math import log
 
 from runner.checks.fault import Fault
-from runner.gates.figure_names import FIGURES, is_figure
+from runner.gates.figure_names import FIGURES, figure
 from runner.gates.registry import all_gates
-from runner.model.order import KernelOrder, RecipeOrder, WorkOrder
+from runner.model.order import WorkOrder
 from runner.model.order.judgement import GateRequest, KillLine
 from runner.model.order.measure import Measure, Threshold
 from runner.model.seat import SeatManifest
-from runner.stats import DOCUMENTS, MOST_DOCUMENTS
 
 RATIOS = ("ratio", "×")
 """Units of a threshold whose distance from 1 is a gain."""
-SCORED = frozenset({"kld", "ppl-prefill", "ppl-decode"})
-"""Gates whose unit is a document of so many tokens."""
-SCORED_TOKENS = 8
-COUNTED = ("documents", "control_documents")
-MOST = 1 << 24
-"""Of anything else that is measured: tokens, texts, rounds, seconds."""
 Path = tuple[str | int, ...]
 
 
@@ -44,12 +37,11 @@ def judgement(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault
             yield Fault((*path, "name"), f"unknown gate {request.name}; one that is still to be written says `planned`")
         if request.measure is not None:
             yield from _measure((*path, "measure"), request.measure, manifest)
-        yield from _amounts(path, order, request)
     for index, line in enumerate(order.kill_lines):
         yield from _kill_line(("kill_lines", index), line)
         if line.gate in planned:
             continue  # its figures are still to be written
-        yield from _figure(("kill_lines", index, "metric"), line)
+        yield from _figure(("kill_lines", index, "metric"), line, order, manifest)
 
 
 def _planned(path: Path, request: GateRequest, names: set[str]) -> Iterator[Fault]:
@@ -103,22 +95,6 @@ def _noise(measure: Measure, threshold: Threshold, manifest: SeatManifest | None
     return 0.0, "not stated"
 
 
-def _amounts(path: Path, order: WorkOrder, request: GateRequest) -> Iterator[Fault]:
-    """Too few documents for a verdict, or too little of each."""
-    tokens = request.windows.get("tokens")
-    if request.name in SCORED and isinstance(tokens, int) and tokens < SCORED_TOKENS:
-        message = f"{request.name}: {tokens} tokens of a document are no document, {SCORED_TOKENS} are needed"
-        yield Fault((*path, "windows", "tokens"), message)
-    for name, value in request.windows.items():
-        most = MOST_DOCUMENTS if name in COUNTED else MOST
-        if isinstance(value, int) and not 0 <= value <= most:
-            yield Fault((*path, "windows", name), f"{request.name}: {name} lies between 0 and {most}, not at {value}")
-    documents = request.windows.get("documents")
-    if isinstance(order, KernelOrder | RecipeOrder) and isinstance(documents, int) and documents < DOCUMENTS:
-        message = f"{request.name}: {documents} documents cannot decide, {DOCUMENTS} are needed"
-        yield Fault((*path, "windows", "documents"), message)
-
-
 def _kill_line(path: Path, line: KillLine) -> Iterator[Fault]:
     if not line.decided_before_run:
         yield Fault((*path, "decided_before_run"), "a kill line is decided before the run or it is none")
@@ -127,8 +103,18 @@ def _kill_line(path: Path, line: KillLine) -> Iterator[Fault]:
         yield Fault(path, f"{line.gate}: metric, op and value belong together")
 
 
-def _figure(path: Path, line: KillLine) -> Iterator[Fault]:
+def _figure(path: Path, line: KillLine, order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
     """A line that stops the work on a figure which its gate never gives would stop a candidate that passes."""
-    if line.action == "stop" and line.metric is not None and not is_figure(line.gate, line.metric):
+    if line.action != "stop" or line.metric is None:
+        return
+    parts = figure(line.gate, line.metric)
+    if parts is None:
         known = "; ".join(FIGURES.get(line.gate, ())) or "none that a line can rest on"
         yield Fault(path, f"gate {line.gate} gives no figure {line.metric!r}; its figures: {known}")
+        return
+    asked = next((request.windows.get("languages") for request in order.gates if request.name == line.gate), None)
+    language = parts.get("language")
+    if isinstance(asked, list) and language is not None and language not in asked:
+        yield Fault(path, f"gate {line.gate} is not asked for {language}, so {line.metric!r} is never given")
+    if manifest is not None and int(parts.get("rank", 0)) >= manifest.tensor_parallel:
+        yield Fault(path, f"seat {manifest.name} has {manifest.tensor_parallel} ranks, so there is no {line.metric!r}")

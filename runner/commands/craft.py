@@ -34,8 +34,6 @@ def dispatch(
     as_json: AsJson = False,
 ) -> int:
     """Give an order to a craftsperson, in a clone of its own, until a candidate is frozen (or, executed, passes)."""
-    import signal
-
     from runner.commands.progress import watching
     from runner.craft.dispatch import Dispatch
     from runner.craft.dispatch import dispatch as give
@@ -50,9 +48,7 @@ def dispatch(
         return 0
     if not to:
         raise InputError("nobody is named", expected="--to NAME", found="nothing")
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as an interrupt does: what is known of the session is kept
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+    _ended_as_interrupted()
     with watching(quiet=quiet or as_json) as progress:
         given = Dispatch(order, to, workspace(), source_root(), progress, network_because, hand_in)
         if execute:
@@ -63,6 +59,15 @@ def dispatch(
             value, text, code = _made(given, give(given))
     answer(value, text, as_json=as_json)
     return code
+
+
+def _ended_as_interrupted() -> None:
+    """A kill or a closed terminal ends sessions as Ctrl-C does: what is known of them is kept."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 Told = tuple[dict[str, Any], str, int]
@@ -124,6 +129,7 @@ def review_order(
     from runner.craft.reviewers import review
     from runner.paths import command, source_root, workspace
 
+    _ended_as_interrupted()
     path, silent = review(order, workspace(), source_root(), network_because)
     lines = [f"claims: {path}", *(f"{name} gave none: {why}" for name, why in silent.items())]
     lines.append(f"next: {command('conflicts', path)}")

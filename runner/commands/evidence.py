@@ -170,6 +170,8 @@ def _sentence(found: Verification) -> str:
         f"  verdict {found.verdict}: " + ", ".join(f"{gate} {status}" for gate, status in found.gates.items()),
         *(f"  signed by {who}, trusted by {file}{_WHOSE[found.trust]}" for who, file in signers),
         *(f"  withdrawn since: {gate}: {reason}" for gate, reason in found.withdrawn.items()),
+        *(f"  self-test: gate {case} is no case of this checkout: shown its own" for case in found.unknown_cases),
+        *_challenged(found),
         f"  evidence: {found.kept} files checked, {len(found.not_kept)} not kept",
     ]
     if found.created_at > now():
@@ -181,6 +183,13 @@ def _sentence(found: Verification) -> str:
     if found.needs_full_evidence:
         lines.append(f"  need the full evidence: {', '.join(found.needs_full_evidence)}")
     return "\n".join(lines)
+
+
+def _challenged(found: Verification) -> list[str]:
+    """What the challenge that the report cites leaves unsaid."""
+    if not found.unchallenged:
+        return []
+    return [f"  the challenge it cites did not try these graders as they are: {', '.join(found.unchallenged)}"]
 
 
 def register(app: typer.Typer) -> None:

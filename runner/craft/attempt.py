@@ -22,7 +22,6 @@ from runner.craft.interruption import AGAIN, ENDED, JOURNAL, STARTED, Interrupti
 from runner.craft.sandbox import Walls
 from runner.craft.session import Setting, after_others, finding, hold
 from runner.craft.store import REGULAR, Change, Store, digests, tree_digest, unlock
-from runner.craft.trees import DEEPEST, remove, too_deep
 from runner.digest import canonical_json, sha256_bytes, sha256_file
 from runner.errors import SeatError, StateError
 from runner.files import write_whole
@@ -30,6 +29,7 @@ from runner.model.attempt import Attempt, Finding, Session
 from runner.model.craftsperson import CraftspersonEntry, Limits
 from runner.sandbox import devices
 from runner.steps.journal import Journal
+from runner.trees import DEEPEST, remove, too_deep
 from runner.visible import shortened
 
 BRIEF, CLONE, TRANSCRIPT = "BRIEF.md", "clone", "transcript.log"

@@ -75,7 +75,25 @@ class SocketCall:
     when: When | None = None
 
 
-Call = PathCall | DescriptorCall | ProcessCall | SocketCall
+@dataclass(frozen=True)
+class ObjectCall:
+    """A call on a System V object: its first argument is the key of one, with ``flags``, or else its number."""
+
+    kind: str
+    """``shm``, ``sem`` or ``msg``, as below ``/proc/sysvipc``."""
+    flags: int | None = None
+    when: When | None = None
+
+
+@dataclass(frozen=True)
+class QueueCall:
+    """A call on a POSIX queue, whose name is its first argument."""
+
+    flags: int | None = None
+    when: When | None = None
+
+
+Call = PathCall | DescriptorCall | ProcessCall | SocketCall | ObjectCall | QueueCall
 
 _AT, _FIRST = ((0, 1),), ((None, 0),)
 _AT_MAKES = PathCall(_AT, follows=False, makes=True)
@@ -84,6 +102,8 @@ _CHANGES, _CHANGES_LINK, _CHANGES_AT = PathCall(_FIRST), PathCall(_FIRST, follow
 _FLAGS_OF_FILE = (0x40086602, 0x401C5820)
 """``FS_IOC_SETFLAGS`` and ``FS_IOC_FSSETXATTR``."""
 _ATTACH, _SEIZE = 16, 0x4206
+_REMOVE_SET = (0, 1)
+"""``IPC_RMID`` and ``IPC_SET``; beside them stand locking and setting values, and looking is nobody's offence."""
 
 CALLS: dict[str, Call] = {
     "openat": PathCall(_AT, flags=2),
@@ -150,14 +170,27 @@ CALLS: dict[str, Call] = {
     "connect": SocketCall(1, 2),
     "sendto": SocketCall(4, 5, when=When(4)),
     "sendmsg": SocketCall(1, None),
+    "shmget": ObjectCall("shm", flags=2),
+    "shmat": ObjectCall("shm"),
+    "shmctl": ObjectCall("shm", when=When(1, (*_REMOVE_SET, 11, 12))),
+    "semget": ObjectCall("sem", flags=2),
+    "semop": ObjectCall("sem"),
+    "semtimedop": ObjectCall("sem"),
+    "semctl": ObjectCall("sem", when=When(2, (*_REMOVE_SET, 16, 17))),
+    "msgget": ObjectCall("msg", flags=1),
+    "msgsnd": ObjectCall("msg"),
+    "msgrcv": ObjectCall("msg"),
+    "msgctl": ObjectCall("msg", when=When(1, _REMOVE_SET)),
+    "mq_open": QueueCall(flags=1),
+    "mq_unlink": QueueCall(),
 }
 """Calls that the keeper is told of."""
-ABSENT = ("io_uring_setup", "open_by_handle_at")
-"""Ways to open files that no filter sees; every program goes on without them."""
+ABSENT = ("io_uring_setup", "open_by_handle_at", "add_key", "request_key", "keyctl")
+"""Ways to open files that no filter sees, and the keys that every process of a user shares; all go on without them."""
 FORBIDDEN = (
     *("mount", "umount2", "pivot_root", "chroot", "setns", "open_tree", "move_mount", "fsopen", "fsmount"),
     *("mount_setattr", "swapon", "acct", "reboot", "init_module", "finit_module", "kexec_load", "settimeofday"),
-    "clock_settime",
+    *("clock_settime", "sethostname", "setdomainname", "swapoff", "delete_module", "kexec_file_load"),
 )
 """What would make a path lead elsewhere than it says, or change the machine itself; for administrators only anyway."""
 _PR_SET_DUMPABLE = 4
@@ -182,7 +215,11 @@ NUMBERS = {
             **{"reboot": 169, "init_module": 175, "finit_module": 313, "kexec_load": 246, "settimeofday": 164},
             **{"clock_settime": 227, "prctl": 157, "seccomp": 317, "setpriority": 141, "ioprio_set": 251},
             **{"sched_setaffinity": 203, "sched_setscheduler": 144, "sched_setparam": 142, "sched_setattr": 314},
-            **{"migrate_pages": 256, "move_pages": 279, "process_madvise": 440},
+            **{"migrate_pages": 256, "move_pages": 279, "process_madvise": 440, "shmget": 29, "shmat": 30},
+            **{"shmctl": 31, "semget": 64, "semop": 65, "semctl": 66, "msgget": 68, "msgsnd": 69, "msgrcv": 70},
+            **{"msgctl": 71, "semtimedop": 220, "mq_open": 240, "mq_unlink": 241, "add_key": 248, "request_key": 249},
+            **{"keyctl": 250, "sethostname": 170, "setdomainname": 171, "swapoff": 168, "delete_module": 176},
+            **{"kexec_file_load": 320},
         },
     ),
     "aarch64": (
@@ -201,7 +238,11 @@ NUMBERS = {
             **{"init_module": 105, "finit_module": 273, "kexec_load": 104, "settimeofday": 170, "clock_settime": 112},
             **{"prctl": 167, "seccomp": 277, "setpriority": 140, "ioprio_set": 30, "sched_setaffinity": 122},
             **{"sched_setscheduler": 119, "sched_setparam": 118, "sched_setattr": 274, "migrate_pages": 238},
-            **{"move_pages": 239, "process_madvise": 440},
+            **{"move_pages": 239, "process_madvise": 440, "mq_open": 180, "mq_unlink": 181, "msgget": 186},
+            **{"msgctl": 187, "msgrcv": 188, "msgsnd": 189, "semget": 190, "semctl": 191, "semtimedop": 192},
+            **{"semop": 193, "shmget": 194, "shmctl": 195, "shmat": 196, "add_key": 217, "request_key": 218},
+            **{"keyctl": 219, "sethostname": 161, "setdomainname": 162, "swapoff": 225, "delete_module": 106},
+            **{"kexec_file_load": 294},
         },
     ),
 }
@@ -243,4 +284,15 @@ def _told(when: When | None) -> Iterator[tuple[int, int, int, int]]:
     yield _ANSWER, 0, 0, ALLOW
 
 
-__all__ = ["CALLS", "NUMBERS", "Call", "DescriptorCall", "PathCall", "ProcessCall", "SocketCall", "program"]
+__all__ = [
+    "CALLS",
+    "NUMBERS",
+    "Call",
+    "DescriptorCall",
+    "ObjectCall",
+    "PathCall",
+    "ProcessCall",
+    "QueueCall",
+    "SocketCall",
+    "program",
+]

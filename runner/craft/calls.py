@@ -27,8 +27,20 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, TypeVar
 
-from runner.craft.call_table import CALLS, NUMBERS, Call, DescriptorCall, PathCall, ProcessCall, SocketCall, program
+from runner.craft.call_table import (
+    CALLS,
+    NUMBERS,
+    Call,
+    DescriptorCall,
+    ObjectCall,
+    PathCall,
+    ProcessCall,
+    QueueCall,
+    SocketCall,
+    program,
+)
 from runner.craft.others import Others
+from runner.craft.queues import QUEUES, Queues
 
 _PR_SET_NO_NEW_PRIVS = 38
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 8
@@ -38,12 +50,14 @@ _NOTIFICATION, _RESPONSE = struct.Struct("=QIIiIQ6Q"), struct.Struct("=QqiI")
 _AT_FDCWD = -100
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _PATH_BYTES = 4096
-_SHARED_MEMORY = "/dev/shm/"
+_SHARED_MEMORY = "/dev/shm"
+_LASTING = (f"{_SHARED_MEMORY}/", f"{QUEUES}/")
+"""Where files are made and removed as a matter of course; what was left there counts."""
 _DEVICES = (
     *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"),
-    *("/dev/fd", "/dev/std", "/dev/nvidia", "/dev/dri", "/dev/kfd", "/dev/mqueue"),
+    *("/dev/fd", "/dev/std", "/dev/nvidia", "/dev/dri", "/dev/kfd"),
 )
-"""Device files that change nothing of the machine; what was left in shared memory counts all the same."""
+"""Device files that change nothing of the machine."""
 _NAMES = (
     *("/run/nscd/", "/run/systemd/userdb/", "/run/systemd/resolve/", "/run/avahi-daemon/", "/run/systemd/journal/"),
     *("/dev/log", "/run/uuidd/"),
@@ -90,6 +104,7 @@ class Calls:
         if known:
             self._program, self._number = program(*known), known[1]["seccomp"]
             self._names = {number: name for name, number in known[1].items()}
+        self._queues = Queues(os.getpid(), known[1]["mq_open"] if known else -1)
 
     def start(self, begin: Callable[[], T]) -> T:
         """What ``begin`` starts, and all that it starts in turn, is under the filter from its first moment.
@@ -149,6 +164,8 @@ class Calls:
             if other:
                 _keep(self.reached, other)
             return bool(other)
+        if isinstance(call, ObjectCall | QueueCall):
+            return self._shared(pid, call, arguments)
         if isinstance(call, SocketCall):
             self._socket(pid, call, arguments)
         elif isinstance(call, DescriptorCall):
@@ -156,6 +173,19 @@ class Calls:
         else:
             self._paths(pid, call, arguments)
         return False
+
+    def _shared(self, pid: int, call: ObjectCall | QueueCall, arguments: Sequence[int]) -> bool:
+        """An object's number cannot be changed after this look, and a name can."""
+        if self._queues.elsewhere(pid):
+            return False
+        flags = None if call.flags is None else arguments[call.flags]
+        if isinstance(call, ObjectCall):
+            other = self._queues.reached(call, arguments[0], flags or 0)
+        else:
+            other = self._queues.queue(_text(pid, arguments[0]), flags)
+        if other:
+            _keep(self.reached, other)
+        return bool(other) and isinstance(call, ObjectCall)
 
     def _paths(self, pid: int, call: PathCall, arguments: Sequence[int]) -> None:
         flags = os.O_WRONLY if call.flags is None else _flags(pid, call, arguments)
@@ -215,8 +245,10 @@ class Calls:
             _keep(self.reached, f"@{name}")
 
     def report(self) -> dict[str, Any]:
-        """What was seen, for the keeper's own report; of shared memory only what is still there."""
-        wrote = [path for path in list(self.wrote) if not path.startswith(_SHARED_MEMORY) or os.path.lexists(path)]
+        """What was seen, for the keeper's own report; of shared memory and queues only what is still there."""
+        wrote = [path for path in list(self.wrote) if not path.startswith(_LASTING) or os.path.lexists(path)]
+        if not _depth(_SHARED_MEMORY, self.own):  # a sandbox takes its own along
+            wrote += [left for left in self._queues.left() if left not in wrote]
         return {
             "wrote": wrote,
             "opened": list(self.opened),

@@ -81,10 +81,7 @@ class Dispatch:
     @cached_property
     def before(self) -> tuple[Attempt, ...]:
         """Attempts at other texts of this very version: a word more in its file makes no new order of it."""
-        mine = (self.file.order.id, self.file.order.version)
-        others = [bench for bench in benches() if bench.folder != self.bench.folder]
-        same = [bench for bench in others if (bench.order, bench.known().version) == mine]
-        return tuple(attempt for bench in same for attempt in settled(bench, self.workspace))
+        return earlier(self.bench, self.file.order.version, self.workspace)
 
     @property
     def bound(self) -> int:
@@ -225,6 +222,13 @@ def settled(bench: Bench, workspace: Path) -> tuple[Attempt, ...]:
     return tuple(attempts)
 
 
+def earlier(bench: Bench, version: int, workspace: Path) -> tuple[Attempt, ...]:
+    """Attempts at other texts of this version of the order."""
+    others = (one for one in benches() if one.folder != bench.folder)
+    same = [one for one in others if (one.order, one.known().version) == (bench.order, version)]
+    return tuple(attempt for one in same for attempt in settled(one, workspace))
+
+
 def _judged(report: ReportPredicate, digest: str, verdict: Status) -> Judged:
     lines = parse_order(report.order.text).kill_lines
     refusals = [gate for gate in report.gates if gate.verdict is not Status.PASS]
@@ -284,4 +288,4 @@ def candidate_of(given: Dispatch, attempt: Attempt) -> Path:
     return path
 
 
-__all__ = ["Dispatch", "candidate_of", "dispatch", "settled"]
+__all__ = ["Dispatch", "candidate_of", "dispatch", "earlier", "settled"]

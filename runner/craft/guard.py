@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.craft.store import git
-from runner.craft.trees import walk
 from runner.digest import sha256_file
 from runner.model.attempt import Finding, FindingKind
 from runner.paths import config_home
+from runner.trees import walk
 
 Listing = dict[str, str]
 """Path or name to what stands there."""

@@ -23,8 +23,6 @@ from runner.craft.calls import Calls
 from serve.adapters.watchdog import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Watchdog, prctl
 
 PR_SET_DUMPABLE = 4
-SETTLE_SECONDS = 0.5
-"""What a command started and did not wait for may end by itself for so long."""
 
 
 class Keeper(Watchdog):
@@ -62,7 +60,7 @@ class Keeper(Watchdog):
 
     def left(self) -> list[str]:
         """Command lines of processes that still run although the command has ended."""
-        limit = time.monotonic() + SETTLE_SECONDS
+        limit = time.monotonic() + float(self.configuration["settle"])
         while self.alive() and time.monotonic() < limit:
             time.sleep(0.02)
         return [line for pid in self.alive() if (line := _command_line(pid))]

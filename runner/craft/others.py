@@ -27,7 +27,7 @@ class Others:
         """
         if call.signal is not None and not arguments[call.signal] & 0xFFFFFFFF:
             return ""
-        if _namespace(caller) != _namespace(self.keeper):
+        if namespace(caller, "pid") != namespace(self.keeper, "pid"):
             return ""  # it sees only what was started below it, under other numbers
         for number in self._meant(caller, call, arguments):
             if number == _ALL:
@@ -82,8 +82,9 @@ def _stat(number: int) -> list[str]:
     return Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[:3]
 
 
-def _namespace(number: int) -> str:
-    return str(Path(f"/proc/{number}/ns/pid").readlink())
+def namespace(number: int, kind: str) -> str:
+    """Which name space of a kind a process is in. Raises OSError where it has ended or may not be looked into."""
+    return str(Path(f"/proc/{number}/ns/{kind}").readlink())
 
 
 def _called(number: int) -> str:
@@ -97,4 +98,4 @@ def _signed(value: int) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-__all__ = ["EVERYBODY", "Others"]
+__all__ = ["EVERYBODY", "Others", "namespace"]

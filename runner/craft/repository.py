@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runner.craft.store import Store, git
-from runner.craft.trees import walk
 from runner.digest import sha256_bytes
 from runner.errors import StateError
 from runner.model.attempt import Finding
+from runner.trees import walk
 
 Listing = dict[str, str]
 """What it is to what stands there."""

@@ -32,7 +32,10 @@ from runner.sandbox import python_folders
 from runner.steps.journal import Journal
 from serve.adapters.watchdog import SHARED_MEMORY, descendants
 
-STOP_SECONDS = 10.0
+STOP_SECONDS = 60.0
+"""A keeper that has not ended by then is ended by force, and what it knows is lost."""
+SETTLE_SECONDS = 3.0
+"""What a command started and did not wait for may end by itself for so long, on a busy machine too."""
 WATCH_SECONDS = 0.05
 LOOKING_SHARE = 10
 """A look at the disk takes at most one part in so many of the time."""
@@ -228,6 +231,7 @@ def _command(setting: Setting, report: int, lock: int) -> list[str]:
         "sandboxed": setting.sandboxed,
         "runner": 0 if setting.sandboxed else os.getpid(),
         "grace": 1.0,
+        "settle": SETTLE_SECONDS,
         "temporary_root": str(sandbox.TEMPORARY if setting.sandboxed else setting.walls.temporary),
         "home": str(sandbox.HOME if setting.sandboxed else setting.walls.home),
         "own": [str(path.resolve()) for path in _own(setting)],

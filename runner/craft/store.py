@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.craft.globs import permitted
-from runner.craft.trees import walk
 from runner.digest import sha256_bytes, sha256_json
 from runner.errors import InputError, StateError
+from runner.trees import walk
 
 SECONDS = 120
 REGULAR = ("100644", "100755")

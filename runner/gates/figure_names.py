@@ -16,17 +16,17 @@ FIGURES: dict[str, tuple[str, ...]] = {
     "claims": ("unseen",),
     "resolved": ("fields compared",),
     "engaged": ("windows proved", "candidate launches"),
-    "perturbation": ("{window} floor", "{window} rank {rank}", "{window} rank {rank} prediction error"),
-    "watermark": ("{window} floor", "{window} rank {rank}"),
-    "knock-out": ("{window} floor", "{window} rank {rank}"),
+    "perturbation": ("perturbation floor", "perturbation rank {rank}", "perturbation rank {rank} prediction error"),
+    "watermark": ("watermark floor", "watermark rank {rank}"),
+    "knock-out": ("knock-out-zero floor", "knock-out-zero rank {rank}"),
     "parity": ("cases", "worst relative error"),
     "kernel-speed": ("{case} over {kernel}, low", "{case} candidate", "{case} {kernel}"),
     "pressure": ("{case} over its floor", "{case} without decoding over its floor"),
     "sanitizer": ("{tool} errors",),
     "kld": (
-        "{window} mean KL, worst end",
-        "{window} top-1 agreement",
-        "{window} largest KL",
+        "kld-candidate mean KL, worst end",
+        "kld-candidate top-1 agreement",
+        "kld-candidate largest KL",
         "incumbent against itself",
     ),
     "ppl-prefill": _LIKELIHOOD,
@@ -44,18 +44,26 @@ FIGURES: dict[str, tuple[str, ...]] = {
     "needle": ("found by incumbent", *_TRIALS),
     "score": ("right by incumbent", *_TRIALS),
     "ttft": ("prompts", "tokens of a prompt", "incumbent p50", "candidate over incumbent", "coverage", "worst end"),
-    "kv-window": ("{window} filled", "{window} pool"),
-    "memory": ("{window} {field} off",),
-    "launches": ("{window} steps", "{window} device busy", "{window} {group} launches"),
-    "rank-skew": ("{window} skew", "{window} step p50", "{window} step p95"),
+    "kv-window": ("kv-window filled", "kv-window pool"),
+    "memory": ("memory {field} off",),
+    "launches": ("launches-{arm} steps", "launches-{arm} device busy", "launches-{arm} {group} launches"),
+    "rank-skew": ("rank-skew-{arm}-{run} skew", "rank-skew-{arm}-{run} step p50", "rank-skew-{arm}-{run} step p95"),
     "eager-gap": (
         "gain with graphs",
         "gain without graphs",
         "gain that graphs take away",
         "graphs over eager, incumbent",
     ),
-    "acceptance": ("{window} length", "{window} drafts", "{window} accepted at position {position}"),
-    "greedy-band": ("{window} texts that part", "{window} widest gap", "{window} shortest common"),
+    "acceptance": (
+        "acceptance-{language}-{arm} length",
+        "acceptance-{language}-{arm} drafts",
+        "acceptance-{language}-{arm} accepted at position {position}",
+    ),
+    "greedy-band": (
+        "greedy-band-{texts} texts that part",
+        "greedy-band-{texts} widest gap",
+        "greedy-band-{texts} shortest common",
+    ),
     "finish": ("texts", "stopped by themselves"),
     "sanity": ("{language} script, {arm}", "{language} distinct, {arm}"),
     "vision": ("read by incumbent", *_TRIALS),
@@ -70,27 +78,31 @@ FIGURES: dict[str, tuple[str, ...]] = {
     "sensitivity": ("{layer} perplexity", "{layer} worst end", "{layer} mean KL"),
     "restore": ("boots", "fields compared"),
 }
-"""What stands in braces differs between windows, ranks, languages or cases."""
+"""What stands in braces differs between arms, ranks, languages, runs or cases."""
 
 _PARTS = {
-    "{language}": "(en|ja|code)",
-    "{arm}": "(incumbent|candidate)",
-    "{rank}": "[0-9]+",
-    "{position}": "[0-9]+",
+    "{language}": "(?P<language>en|ja|code)",
+    "{arm}": "(?P<arm>incumbent|candidate)",
+    "{rank}": "(?P<rank>0|[1-9][0-9]*)",
+    "{run}": "[1-9][0-9]*",
+    "{position}": "(0|[1-9][0-9]*)",
+    "{texts}": "(again|candidate|speculating-incumbent|speculating-candidate)",
+    "{field}": "(weights_bytes|scratch_bytes|graph_bytes|kv_cache_tokens)",
+    "{tool}": "(memcheck|racecheck|initcheck|synccheck)",
     "{kernel}": r"(best incumbent|\S+)",
     "{reader}": ".+",
 }
 
 
-def is_figure(gate: str, name: str) -> bool:
-    """Whether the gate gives a figure of this name. A window's name begins with its gate's."""
-    return any(re.fullmatch(_pattern(gate, one), name) for one in FIGURES.get(gate, ()))
+def figure(gate: str, name: str) -> dict[str, str] | None:
+    """Language, arm and rank as far as the name of one of the gate's figures says them; None where it is none."""
+    found = (re.fullmatch(_pattern(one), name) for one in FIGURES.get(gate, ()))
+    return next((one.groupdict() for one in found if one), None)
 
 
-def _pattern(gate: str, name: str) -> str:
+def _pattern(name: str) -> str:
     words = re.split(r"({[a-z]+})", name)
-    parts = _PARTS | {"{window}": rf"{re.escape(gate)}(-\S+)?"}
-    return "".join(parts.get(word, r"\S+") if word.startswith("{") else re.escape(word) for word in words)
+    return "".join(_PARTS.get(word, r"\S+") if word.startswith("{") else re.escape(word) for word in words)
 
 
-__all__ = ["FIGURES", "is_figure"]
+__all__ = ["FIGURES", "figure"]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
-from runner.model.base import Digest, Instant, Operator, Record, Slug
+from runner.model.base import DecimalText, Digest, Instant, Operator, Record, Slug
 
 ROWS_EXACT = 64
 """Row counts 0..64 have a histogram bin each; the bin 65 holds every larger launch."""
 
 POSITIONS = "positions"
 """Material of forced documents: document id → positions whose top logprobs are kept with the report."""
+
+EVERY_POSITION = "every_position"
+"""Argument of a window: true where its extract keeps the divergence at every position, so that its mean follows."""
 
 
 class CounterRow(Record):
@@ -95,6 +98,15 @@ class Call(Record):
     at_ns: int
 
 
+class Divergences(Record):
+    """One document against the reference window at every position, as an extract keeps it beside the drawn ones."""
+
+    kl: tuple[DecimalText, ...]
+    """KL divergence in nats, to four significant digits."""
+    disagree: tuple[int, ...]
+    """Positions at which the two name another most likely token, in order."""
+
+
 class Evidence(Record):
     """Everything an instrument may read about one window."""
 
@@ -119,11 +131,14 @@ class Evidence(Record):
     """Readings of instruments that do not talk to a server (desk parity tables, pack census)."""
     plan: Digest | None = None
     """SHA-256 of the sealed plan that the window is of; evidence of before it was written down lacks it."""
+    divergences: dict[str, Divergences] | None = None
+    """Only in extracts, and only where the plan asks for it: document id to its divergence at every position."""
 
     @model_serializer(mode="wrap")
     def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Evidence that lacks its plan keeps the bytes that it was signed with."""
+        """Evidence that lacks its plan, or figures of positions, keeps the bytes that it was signed with."""
         written: dict[str, JsonValue] = dump(self)
-        if self.plan is None:
-            written.pop("plan", None)
+        for name in ("plan", "divergences"):
+            if getattr(self, name) is None:
+                written.pop(name, None)
         return written

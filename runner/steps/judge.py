@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from runner.judge import judge as judge_gate
+from runner.judge import not_run
 from runner.kill_lines import struck as strikes_one
 from runner.model.plan import PlannedGate
-from runner.model.verdict import Status, Verdict
+from runner.model.verdict import Verdict
 from runner.steps.state import Run
 
 
@@ -20,12 +21,7 @@ def judge(run: Run) -> Run:
 def _one(run: Run, planned: PlannedGate) -> Verdict:
     outcome = run.outcome
     if outcome.killed_by and not {sample.window for sample in outcome.samples}.issuperset(planned.windows):
-        return Verdict(
-            gate=planned.name,
-            version=planned.version,
-            status=Status.NOT_RUN,
-            reasons=(f"kill line {outcome.killed_by} stopped the run before its windows were measured",),
-        )
+        return not_run(planned, outcome.killed_by)
     return judge_gate(run.plan, planned, outcome.samples, outcome.boots)
 
 

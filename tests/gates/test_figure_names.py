@@ -9,7 +9,7 @@ import pytest
 
 from runner.gates import figure_names, registry
 from runner.gates.base import GateInput
-from runner.gates.figure_names import FIGURES, is_figure
+from runner.gates.figure_names import FIGURES, figure
 from runner.model.verdict import Status
 
 FOLDER = Path(__file__).resolve().parent
@@ -35,13 +35,33 @@ def test_each_name_is_one_that_the_gate_gives_and_a_number(
     monkeypatch: pytest.MonkeyPatch, gate: str, name: str
 ) -> None:
     monkeypatch.setattr(figure_names, "FIGURES", {gate: (name,)})
-    values = [value for figure, value in given(gate).items() if is_figure(gate, figure)]
+    values = [value for each, value in given(gate).items() if figure(gate, each) is not None]
     assert values
     assert all(float(value) == float(value) for value in values)
 
 
-def test_names_of_other_gates_and_slips_are_none() -> None:
-    assert is_figure("kld", "kld-candidate mean KL, worst end")
-    assert is_figure("four-streams", "ja ratio")
-    for gate, name in (("kld", "perplexity"), ("four-streams", "fr ratio"), ("ppl-prefill", "perplexit"), ("no", "x")):
-        assert not is_figure(gate, name)
+def test_a_name_says_whose_figure_it_is() -> None:
+    assert figure("kld", "kld-candidate mean KL, worst end") == {}
+    assert figure("four-streams", "ja ratio") == {"language": "ja"}
+    assert figure("knock-out", "knock-out-zero rank 1") == {"rank": "1"}
+    assert figure("acceptance", "acceptance-en-candidate length") == {"language": "en", "arm": "candidate"}
+
+
+@pytest.mark.parametrize(
+    ("gate", "name"),
+    [
+        ("kld", "perplexity"),
+        ("kld", "kld mean KL, worst end"),
+        ("kld", "kld-incumbent mean KL, worst end"),
+        ("knock-out", "knock-out-decline floor"),
+        ("watermark", "watermark rank 01"),
+        ("launches", "launches-again steps"),
+        ("rank-skew", "rank-skew-candidate skew"),
+        ("greedy-band", "greedy-band-reference widest gap"),
+        ("four-streams", "fr ratio"),
+        ("ppl-prefill", "perplexit"),
+        ("no", "x"),
+    ],
+)
+def test_names_of_other_gates_and_windows_and_slips_are_none(gate: str, name: str) -> None:
+    assert figure(gate, name) is None

@@ -28,6 +28,8 @@ class Hub:
     tag: str = '"one"'
     changed_at: str = ""
     commit: str = REVISION
+    misleads: dict[str, str] = field(default_factory=dict)
+    """Headers of an answer to everything, with a body of four bytes: 302 where one is ``Location``, else 200."""
     asked: list[tuple[str, str, int]] = field(default_factory=list)
     """File, range and bytes sent of each request."""
     url: str = ""
@@ -65,6 +67,15 @@ def serving(folder: Path) -> Iterator[Hub]:
 
 
 def _answer(handler: BaseHTTPRequestHandler, hub: Hub) -> None:
+    if hub.misleads:
+        hub.asked.append((handler.path, "", 4))
+        handler.send_response(302 if "Location" in hub.misleads else 200)
+        for name, value in hub.misleads.items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", "4")
+        handler.end_headers()
+        handler.wfile.write(b"junk")
+        return
     match = re.fullmatch(rf"/{NAME}/resolve/{REVISION}/([\w.\-]+)", handler.path)
     file = hub.folder / match[1] if match else hub.folder / "nothing"
     if not file.is_file():

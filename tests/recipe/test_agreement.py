@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from recipe.exllamav3_host import distances
 from recipe.headers import read_header
 from recipe.mini import dequantise
 from recipe.mini.export import restore
-from recipe.pack import INDEX
+from recipe.pack import INDEX, read_pack
 from recipe.pack_write import quantization_config
 from runner.digest import sha256_file
 from runner.errors import EvidenceError
@@ -31,9 +33,9 @@ def ours() -> np.ndarray:
     return logits_of(forward_of(PACK), TOKENS)
 
 
-def host(file: Path, logits: np.ndarray) -> Path:
+def host(file: Path, logits: np.ndarray, **more: Any) -> Path:
     facts: dict[str, Any] = {"another_batch": 0.0001, "exllamav3": "1.6.5", "torch": "2.11.0", "device": "a card"}
-    np.savez(file, tokens=TOKENS, logits=logits, **facts)
+    np.savez(file, **({"tokens": TOKENS, "logits": logits} | facts | more))
     return file
 
 
@@ -51,6 +53,47 @@ def test_logits_that_cannot_be_used_are_refused(case: str, ours: np.ndarray, tmp
     wrong = ours[:1] if case == "shape" else np.where(ours == ours.max(), np.nan, ours)
     with pytest.raises(EvidenceError, match="cannot be used"):
         compare(PACK, host(tmp_path / "other.npz", wrong))
+
+
+def test_a_record_names_its_pack(ours: np.ndarray, tmp_path: Path) -> None:
+    """A record of before the host named its pack is silent, and is taken; one of another pack is not."""
+    pack = read_pack(PACK)
+    named = {"header": pack.header_digest(), "payload": pack.payload_digest()}
+    assert measure(PACK, host(tmp_path / "named.npz", ours, **named))["payload"] == named["payload"]
+    for part in named:
+        other = host(tmp_path / f"{part}.npz", ours, **(named | {part: "0" * 64}))
+        with pytest.raises(EvidenceError, match="of another pack"):
+            measure(PACK, other)
+
+
+def _single(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+JUNK: dict[str, Callable[[Path], object]] = {
+    "no file": lambda file: None,
+    "no archive": lambda file: file.write_bytes(b"junk"),
+    "nothing": lambda file: file.write_bytes(b""),
+    "half": lambda file: file.write_bytes(host(file, np.zeros((2, 24, 8), np.float32)).read_bytes()[:300]),
+    "one array": lambda file: file.write_bytes(_single(TOKENS)),
+    "a pickle": lambda file: np.savez(file, tokens=np.array([{}], object)),
+    "no logits": lambda file: np.savez(file, tokens=TOKENS),
+    "text": lambda file: host(file, np.full((2, 24, 8), "a")),
+    "empty": lambda file: host(file, np.zeros((0, 24, 8), np.float32)),
+    "one axis": lambda file: host(file, np.zeros(8, np.float32)),
+    "strange tokens": lambda file: host(file, np.zeros((2, 24, 8), np.float32), tokens=TOKENS + 100_000),
+    "negative tokens": lambda file: host(file, np.zeros((2, 24, 8), np.float32), tokens=-TOKENS),
+}
+
+
+@pytest.mark.parametrize("case", JUNK)
+def test_a_file_of_another_form_is_refused(case: str, tmp_path: Path) -> None:
+    file = tmp_path / "junk.npz"
+    JUNK[case](file)
+    with pytest.raises(EvidenceError, match="cannot be used"):
+        measure(PACK, file)
 
 
 def test_a_pack_without_a_draft_layer_gives_the_same_logits(ours: np.ndarray, tmp_path: Path) -> None:

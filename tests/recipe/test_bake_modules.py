@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 from carve_kernels.exl3.codebook import Codebook
 
+from recipe import bake
 from recipe.bake_modules import PRESETS, resolve
 from recipe.headers import Entry
+from recipe.mini.dequantise import dequantise
+from recipe.mini.random_pack import generate
 from recipe.quantiser_exllamav3 import arguments_of
 from runner.errors import InputError
 from runner.model.order.bake import Bake, Rate
+from tests.recipe.overlays import job_of
 
 
 def entries(shapes: dict[str, tuple[int, ...]], dtype: str = "BF16") -> dict[str, Entry]:
@@ -99,3 +103,49 @@ def test_exllamav3_is_asked_for_what_the_order_says() -> None:
 def test_presets_name_each_linear_once() -> None:
     for linears in PRESETS.values():
         assert len({linear.name for linear in linears}) == len(linears)
+
+
+PARTED: dict[str, tuple[tuple[str, ...], dict[str, int]]] = {
+    "keys alone": (("model.layers.0.self_attn.k_proj",), {}),
+    "queries left out": (("*.self_attn.[kv]_proj",), {}),
+    "two rates": (("model.layers.0.self_attn.[qkv]_proj",), {"*.v_proj": 4}),
+    "a gate beside a coded up": (("model.layers.0.mlp.gate_proj",), {}),
+}
+
+
+@pytest.mark.parametrize("case", PARTED)
+def test_parts_of_a_served_module_are_coded_together(case: str, tmp_path: Path) -> None:
+    """Else the boot alone would say so, after an hour of coding."""
+    modules, rates = PARTED[case]
+    plain = dequantised(tmp_path)
+    recipe = Bake(
+        source=str(plain),
+        modules=modules,
+        rates=(Rate(modules="*", bits=3), *(Rate(modules=name, bits=bits) for name, bits in rates.items())),
+    )
+    with pytest.raises(InputError, match="several forms") as caught:
+        bake.estimate(job_of(tmp_path, tmp_path / "pack", recipe))
+    assert "name all of these parts" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("modules", "bits", "codebook"),
+    [
+        (("*.self_attn.[qkv]_proj",), 3, "mcg"),
+        (("*.self_attn.o_proj", "model.layers.0.mlp.down_proj"), 3, "mcg"),
+        (("model.layers.0.mlp.gate_proj",), 4, "mcg"),
+        (("model.layers.0.mlp.*_proj",), 2, "mul1"),
+    ],
+    ids=["all three", "served alone", "as its neighbour is", "both in another codebook"],
+)
+def test_whole_served_modules_are_taken(modules: tuple[str, ...], bits: int, codebook: str, tmp_path: Path) -> None:
+    source = str(dequantised(tmp_path))
+    words = {"source": source, "modules": modules, "rates": [{"modules": "*", "bits": bits}], "codebook": codebook}
+    assert bake.estimate(job_of(tmp_path, tmp_path / "pack", Bake.model_validate(words))).counts
+
+
+def dequantised(folder: Path) -> Path:
+    """All plain, of a small pack in ``folder/pack`` whose attention is plain and whose dense layer has four bits."""
+    pack = generate(folder / "pack", layers=1, hidden=128, intermediate=128, experts=2, topk=1, vocabulary=300)
+    dequantise(pack, folder / "plain")
+    return folder / "plain"

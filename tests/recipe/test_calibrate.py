@@ -44,6 +44,15 @@ def test_moments_of_every_module(checkpoint: Path) -> None:
     assert all(np.linalg.eigvalsh(moments)[0] > -1e-3 for moments in experts)
 
 
+def test_a_pack_without_a_draft_layer_is_calibrated_too(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"hidden": 128, "intermediate": 128, "experts": 4, "topk": 2, "vocabulary": 300}
+    plain = dequantise.dequantise(random_pack.generate(tmp_path / "pack", **sizes), tmp_path / "float")
+    config = json.loads((plain / "config.json").read_text())
+    found = calibrate.hessians(plain, DOCUMENTS, attention=True)
+    attention = {f"model.layers.{layer}.self_attn.{part}_proj" for layer in (0, 1) for part in "qkvo"}
+    assert set(found) == set(coded_modules(config, ((2, 2),), 4)) | attention
+
+
 def test_calibration_text_holds_every_language_and_a_needle_in_every_third(tmp_path: Path) -> None:
     def line(language: str, index: int) -> str:
         body = f"{index} " * 1_200 + ("かな" if language == "ja" else "")

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from recipe import calibration
+from recipe import bake, calibration
+from recipe.mini.random_pack import generate
+from recipe.product import Job
 from runner.errors import InputError
+from runner.model.order.bake import Bake, Calibration, Rate
 from runner.paths import source_root
 
 
@@ -53,6 +56,22 @@ def test_the_committed_calibration_text_is_clean() -> None:
     documents = calibration.read_texts(source_root() / "recipe/mini/calibration.jsonl")
     assert len(documents) == 36
     calibration.refuse_overlap(documents, [d for file in calibration._held_out() for d in calibration.read_texts(file)])
+
+
+def test_text_that_is_measured_on_is_refused_before_anything_is_coded(tmp_path: Path) -> None:
+    """`check` and `plan` say so, where a whole conversion would have been in vain."""
+    standing = generate(tmp_path / "pack", layers=1, hidden=128, intermediate=128, experts=2, topk=1, vocabulary=300)
+    held = calibration._held_out()[0].relative_to(source_root()).as_posix()
+    for texts, sound in (("recipe/mini/calibration.jsonl", True), (held, False)):
+        wish = Calibration(texts=texts, documents=3)
+        recipe = Bake(preset="glm4-moe-attention", rates=(Rate(modules="*", bits=2),), calibration=wish)
+        job = Job(recipe, standing, source_root(), tmp_path / "product", tmp_path / "work")
+        if sound:
+            assert bake.estimate(job).counts["modules at K=2"] == "4"
+        else:
+            with pytest.raises(InputError, match="measured on"):
+                bake.estimate(job)
+    assert not (tmp_path / "work").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import py_compile
 import subprocess
 import sys
 import sysconfig
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +87,7 @@ def test_everything_is_pinned_by_digest() -> None:
         ("registry.example/engine", "registry.example:999999/engine", "base image is not pinned"),
         ("seat: cpu-mini\n", "seat: cpu-mini\n  pins: {a-b: abcdef0, a_b: abcdef1}\n", "one build argument"),
         ("seat: cpu-mini\n", "seat: cpu-mini\n  pins: {a-b: unknown}\n", "pin of the order is unknown"),
+        ("vllm-exl3-prewarm]", "exllamav3-capture-guard]", "for another distribution"),
         (
             "[vllm-shared-experts-locks, vllm-exl3-prewarm]",
             "[vllm-aux-streams, vllm-compressor-exl3]",
@@ -220,6 +224,44 @@ def test_every_difference_is_named(site: Path) -> None:
         "mount /", "mount /", "mount /", "mount /no/such/place",
     ]  # fmt: skip
     assert "baked into the image" in found[4] and "hides" in found[5] and "absent" in found[7]
+
+
+def test_bytecode_of_other_code_beside_a_patched_file_is_a_fault(site: Path, tmp_path: Path) -> None:
+    """What an installer compiled may lie there; what was planted runs without a look at the file, so nothing starts."""
+    file = site / "engine/streams.py"
+
+    def told() -> list[str]:
+        return list(faults(MANIFEST, site, {"SWITCH": "0"}, frozenset({"/pack"})))
+
+    for level in (0, 1):
+        py_compile.compile(str(file), doraise=True, optimize=level)
+    assert told() == []
+    other = tmp_path / "other.py"
+    other.write_text("COUNT = 3\n")
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    place = importlib.util.cache_from_source(str(file))
+    py_compile.compile(str(other), cfile=place, dfile=str(file), doraise=True, invalidation_mode=unchecked)
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", "import engine.streams as s; print(s.COUNT)"],
+        env={"PYTHONPATH": str(site)},
+        capture_output=True,
+        check=True,
+    )
+    assert ran.stdout == b"3\n", "an interpreter believes it"
+    (found,) = told()
+    assert "of other code" in found
+    Path(place).write_bytes(Path(place).read_bytes()[:20])
+    (found,) = told()
+    assert "of other code" in found
+    Path(place).unlink()
+    for name in ("streams/__init__.py", f"streams{EXTENSION_SUFFIXES[0]}"):
+        planted = site / "engine" / name
+        planted.parent.mkdir(exist_ok=True)
+        planted.write_bytes(b"")
+        (found,) = told()
+        assert name in found and "would run in its place" in found
+        planted.unlink()
+    assert told() == []
 
 
 def test_what_the_seat_mounts_is_not_baked(site: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ from pydantic import ValidationError
 
 from recipe import overlay
 from recipe.mini.donors import float8_experts
+from recipe.overlay.splice import dropped_of
+from recipe.pack import read_pack
 from runner.errors import InputError
 from runner.model.order.overlay import Generated, Overlay
 from runner.model.scalars import Plain
-from tests.recipe.overlays import donor_pack, job_of, recipe_of, source_pack
+from tests.recipe.overlays import damage_byte, donor_pack, job_of, recipe_of, source_pack
 
 
 def test_a_donor_of_another_size_than_plain_experts_is_refused(tmp_path: Path) -> None:
@@ -44,3 +48,81 @@ def test_an_overlay_that_nothing_can_make_is_no_overlay(words: dict[str, Any], t
     assert Overlay.model_validate(sound)
     with pytest.raises(ValidationError):
         Overlay.model_validate(sound | words)
+
+
+@pytest.mark.parametrize(("what", "layer"), [("mtp", "model.layers.1"), ("layer", "model.layers.3")])
+def test_a_layer_of_the_other_kind_is_refused_before_anything_is_made(what: str, layer: str, tmp_path: Path) -> None:
+    """Who means the drafts does not change the model, and the other way round."""
+    source = source_pack(tmp_path / "source", draft_layers=1)
+    donor = donor_pack(tmp_path / "donor", draft_layers=1)
+    right = {"mtp": "model.layers.3", "layer": "model.layers.1"}
+    for named, fits in ((layer, False), (right[what], True)):
+        job = job_of(tmp_path, source, recipe_of(donor, what=what, layers={named: named}))
+        if fits:
+            assert overlay.estimate(job).counts["tensors out"] == "24"
+            assert overlay.verify(job, overlay.make(job)).faults == ()
+        else:
+            for step in (overlay.estimate, overlay.make):
+                with pytest.raises(InputError, match="layer of another kind"):
+                    step(job)
+            assert not job.product.exists()
+
+
+def test_the_kind_of_a_layer_is_known_before_a_tool_makes_the_source(tmp_path: Path) -> None:
+    standing = source_pack(tmp_path / "source", draft_layers=1)
+    words = recipe_of(tmp_path).model_dump(exclude_none=True) | {"layers": {"model.layers.3": "model.layers.3"}}
+    words["source"] = {"generated": {"tool": "float8-experts", "layers": [3]}}
+    words["donor"] = {"generated": {"tool": "rescaled-experts", "layers": [3]}}
+    assert overlay.estimate(job_of(tmp_path, standing, Overlay.model_validate(words | {"what": "mtp"}))).counts
+    with pytest.raises(InputError, match="layer of another kind"):
+        overlay.estimate(job_of(tmp_path, standing, Overlay.model_validate(words)))
+
+
+def test_draft_layers_under_a_name_of_their_own_are_drafts(tmp_path: Path) -> None:
+    """As in DeepSeek-V4's packs, where they have no number among the layers."""
+    source = source_pack(tmp_path / "source")
+    pack = replace(read_pack(source), folder=source)
+    entry = next(entry for name, entry in pack.tensors.items() if name.startswith("model.layers.1.mlp.experts."))
+    other = replace(entry, name=entry.name.replace("model.layers.1", "mtp.0"))
+    header = next(header for header in pack.headers if header.file == entry.file)
+    pack = replace(pack, headers=(replace(header, entries=(other,)),))
+    recipe = recipe_of(source, what="mtp", layers={"model.layers.1": "mtp.0"})
+    assert dropped_of(recipe, pack) == {"mtp.0": [other]}
+    with pytest.raises(InputError, match="layer of another kind"):
+        dropped_of(recipe.model_copy(update={"what": "layer"}), pack)
+
+
+@pytest.mark.parametrize(
+    ("donor", "message"),
+    [
+        ({"tool": "rescaled-experts", "layers": [2]}, "leaves a layer as it is"),
+        ({"tool": "float8-experts", "layers": [1]}, "experts that are not EXL3"),
+        ({"tool": "rescaled-experts", "layers": [1]}, ""),
+        ({"tool": "rescaled-experts", "layers": [1, 2]}, ""),
+    ],
+    ids=str,
+)
+def test_a_tool_makes_what_the_overlay_takes(donor: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """Else the product would be the source again, which only the last gate of a whole run would say."""
+    words = recipe_of(tmp_path).model_dump(exclude_none=True) | {"donor": {"generated": donor}}
+    job = job_of(tmp_path, source_pack(tmp_path / "source"), Overlay.model_validate(words))
+    if message:
+        with pytest.raises(InputError, match=message):
+            overlay.estimate(job)
+    else:
+        assert overlay.estimate(job).counts["donor made by"] == "rescaled-experts"
+
+
+def test_a_donor_that_has_what_stood_there_before_changes_nothing(tmp_path: Path) -> None:
+    source = source_pack(tmp_path / "source")
+    other = shutil.copytree(source, tmp_path / "donor")
+    for folder, sound in (("same", False), ("other", True)):
+        job = job_of(tmp_path / folder, source, recipe_of(other))
+        faults = overlay.verify(job, overlay.make(job)).faults
+        assert (
+            not faults
+            if sound
+            else faults == ("the overlay changed nothing: what came from the donor is what stood there before",)
+        )
+        entry = read_pack(other).tensors["model.layers.1.mlp.experts.1.up_proj.trellis"]
+        damage_byte(entry.file, entry.start)

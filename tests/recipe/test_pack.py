@@ -170,6 +170,18 @@ def _two_sets_without_index(pack: Path) -> None:
     (pack / INDEX).unlink()
 
 
+def _punch(pack: Path, name: str, nbytes: int) -> None:
+    """The file as a download leaves it that takes the room first: nothing stands where a tensor's bytes would come."""
+    file = pack / SHARD
+    entry = next(entry for entry in read_header(file).entries if entry.name == name)
+    content, start = file.read_bytes(), entry.start + -entry.start % 4096
+    assert start + nbytes <= entry.stop and nbytes % 4096 == 0
+    with file.open("wb") as stream:
+        stream.write(content[:start])
+        stream.seek(start + nbytes)
+        stream.write(content[start + nbytes :])
+
+
 EXPERT = "model.layers.1.mlp.experts.0.up_proj"
 DAMAGE: dict[str, tuple[Callable[[Path], object], Fault, str]] = {
     "no tokenizer": (lambda p: (p / "tokenizer.json").unlink(), Fault.MISSING, "tokenizer.json"),
@@ -212,6 +224,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], Fault, str]] = {
     "broken configuration": (lambda p: (p / "config.json").write_text("{"), Fault.MALFORMED, "config.json"),
     "link out": (lambda p: (p / "extra").symlink_to("/etc/hostname"), Fault.LINK, "extra"),
     "link to nowhere": (lambda p: (p / "extra").symlink_to("gone"), Fault.LINK, "extra"),
+    "codes never written": (lambda p: _punch(p, f"{EXPERT}.trellis", 8192), Fault.UNWRITTEN, f"{EXPERT}.trellis"),
     "no scales": (lambda p: _forget(p, f"{EXPERT}.svh"), Fault.MODULE, EXPERT),
     "scales of another size": (
         lambda p: _resave(p, lambda t: t.update({f"{EXPERT}.suh": np.zeros(512, np.float16)})),
@@ -274,6 +287,16 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], Fault, str]] = {
         f"{EXPERT}.trellis",
     ),
 }
+
+
+def test_plain_zeros_that_a_copy_left_out_are_no_fault(pack: Path) -> None:
+    """Padding and biases are zero by right, and some ways to copy make holes of zeros."""
+    name = "model.layers.1.self_attn.q_proj.weight"
+    _resave(pack, lambda tensors: tensors[name].fill(0))
+    whole = (pack / SHARD).read_bytes()
+    _punch(pack, name, 8192)
+    assert (pack / SHARD).read_bytes() == whole
+    assert inspect(pack)[1] == []
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -379,3 +402,14 @@ def test_notes_that_are_no_object_of_text_are_malformed(notes: object, tmp_path:
         read_header(file)
     _write(file, {"__metadata__": None}, b"")
     assert read_header(file).metadata == {}
+
+
+def test_a_shape_that_no_reader_holds_is_malformed(tmp_path: Path) -> None:
+    file = tmp_path / "one.safetensors"
+    for side, sound in ((2**63 - 1, True), (2**63, False)):
+        _write(file, {"a": {"dtype": "F16", "shape": [0, side], "data_offsets": [0, 0]}}, b"")
+        if sound:
+            assert read_header(file).entries[0].shape == (0, side)
+        else:
+            with pytest.raises(PackError, match="malformed tensor"):
+                read_header(file)

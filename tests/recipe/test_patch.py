@@ -112,6 +112,19 @@ def test_every_entry_is_what_it_should_be_and_nothing_more(name: str, job: Job) 
         patch.make(job)
 
 
+def test_a_folder_that_is_no_shadow_keeps_what_it_has(job: Job, tmp_path: Path) -> None:
+    """Neither its own bytecode goes, nor that of a package which it has by a link."""
+    for package in (job.product / "mine", tmp_path / "theirs/engine"):
+        (package / "__pycache__").mkdir(parents=True)
+        (package / "streams.py").write_text("")
+        py_compile.compile(str(package / "streams.py"), doraise=True)
+    (job.product / "engine").symlink_to(tmp_path / "theirs/engine")
+    with pytest.raises(StateError, match="not what these patches give"):
+        patch.make(job)
+    for package in (job.product / "mine", tmp_path / "theirs/engine"):
+        assert len(list((package / "__pycache__").iterdir())) == 1
+
+
 def test_bytecode_beside_a_patched_file_is_named_and_never_kept(job: Job, tmp_path: Path) -> None:
     """An interpreter runs it without a look at the file, whose digest stays what it was."""
     product = patch.make(job)

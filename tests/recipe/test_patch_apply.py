@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import py_compile
 import subprocess
 import sys
 from collections.abc import Callable
@@ -85,6 +87,23 @@ def test_apply_twice_verify_and_revert(site: Path) -> None:
     assert patch_apply.revert(site, BOTH) == []
     with pytest.raises(InputError, match="not patched"):
         patch_apply.verify(site, BOTH)
+
+
+def test_bytecode_of_other_code_is_named_and_goes_when_the_patch_is_applied_again(site: Path, tmp_path: Path) -> None:
+    """In place the engine compiles beside its own files; what it compiled is no fault, what was planted is one."""
+    patch_apply.apply(site, BOTH)
+    file = site / "engine/streams.py"
+    py_compile.compile(str(file), doraise=True)
+    patch_apply.verify(site, BOTH)
+    (tmp_path / "other.py").write_text("COUNT = 9\n")
+    place = importlib.util.cache_from_source(str(file))
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(tmp_path / "other.py"), cfile=place, doraise=True, invalidation_mode=unchecked)
+    with pytest.raises(StateError, match="other code than the patched file's"):
+        patch_apply.verify(site, BOTH)
+    assert patch_apply.apply(site, BOTH) == []
+    patch_apply.verify(site, BOTH)
+    assert not Path(place).exists()
 
 
 def test_shadow_leaves_the_distribution_alone_and_comes_first(site: Path, tmp_path: Path) -> None:

@@ -263,3 +263,34 @@ def test_an_index_that_is_none_is_refused(content: bytes, donor: Path, tmp_path:
     (lying / INDEX).write_bytes(content)
     with serving(lying) as hub, pytest.raises(PackError, match="index has no weight map"):
         repository(hub, tmp_path / "work").headers([LAYER])
+
+
+NOWHERE: dict[str, dict[str, str]] = {
+    "a circle": {"Location": "?again"},
+    "no web": {"Location": "file:///etc/passwd"},
+    "no encoding": {"Content-Encoding": "gzip"},
+}
+
+
+@pytest.mark.parametrize("misleads", NOWHERE.values(), ids=NOWHERE)
+def test_an_answer_that_leads_to_nothing_is_refused_at_once(misleads: dict[str, str], hub: Hub, tmp_path: Path) -> None:
+    """Whether the index is asked for or a range; a further try would not mend it, so none is made."""
+    known = repository(hub, tmp_path / "known")
+    wanted = experts(known)
+    hub.misleads, hub.asked = misleads, []
+    with pytest.raises(InputError, match="leads to nothing"):
+        repository(hub, tmp_path / "new").headers([LAYER])
+    assert len(hub.asked) <= 21, "once, and the redirects of it"
+    if "Location" in misleads:  # the bytes of a range are never decoded
+        with pytest.raises(InputError, match="leads to nothing"):
+            known.fetch(wanted)
+    hub.misleads = {}
+    known.fetch(wanted)
+    assert same_bytes(known, wanted, hub.folder)
+
+
+def test_an_endpoint_that_is_no_address_is_refused(tmp_path: Path) -> None:
+    for endpoint in ("hub.example", "http://[::1"):
+        found = Repository(NAME, REVISION, tmp_path, endpoint, wait_seconds=0.01)
+        with pytest.raises(InputError, match="leads to nothing"):
+            found.headers([LAYER])

@@ -125,8 +125,12 @@ def make_plan(
     manifest: dict[str, JsonValue] | None,
     seed: bytes = SEED,
     subjects: Mapping[str, str] | None = None,
+    kill_lines: tuple[str, ...] | None = None,
 ) -> Plan:
-    """One shared boot with ``pairs`` quads of four speed blocks; a manifest is sealed as a subject."""
+    """One shared boot with ``pairs`` quads of four speed blocks; a manifest is sealed as a subject.
+
+    With ``kill_lines`` there is a gate ``restore`` besides, whose one window is not measured.
+    """
     seat_digest = digest_of(seat) if manifest is None else sha256_json(manifest)
     windows = tuple(
         PlannedWindow(
@@ -142,6 +146,8 @@ def make_plan(
         for quad in range(pairs)
         for block in range(4)
     )
+    late = [windows[0].model_copy(update={"id": "restore", "arm": "candidate", "arguments": {}})]
+    last = [PlannedGate(name="restore", version=1, windows=("restore",), parameters={})]
     return Plan(
         order=order,
         order_digest=digest_of(order_text),
@@ -164,7 +170,7 @@ def make_plan(
         pairs=pairs,
         seed_commitment=commitment(seed),
         boots=(PlannedBoot(id="shared-1", role="shared", libraries=("incumbent", "lna2"), strict=2, seconds=20),),
-        windows=windows,
+        windows=windows if kill_lines is None else (*windows, *late),
         gates=(
             PlannedGate(
                 name="speed",
@@ -172,7 +178,9 @@ def make_plan(
                 windows=tuple(window.id for window in windows),
                 parameters={"margin_percent": margin_percent},
             ),
+            *(last if kill_lines is not None else ()),
         ),
+        kill_lines=kill_lines or (),
     )
 
 
@@ -251,6 +259,7 @@ def make_run(  # a whole run in one place reads best
     manifest: dict[str, JsonValue] | None = None,
     seed: bytes = SEED,
     subjects: Mapping[str, str] | None = None,
+    kill_lines: tuple[str, ...] | None = None,
 ) -> Run:
     """Incumbent and candidate rates in tok/s decide the verdict; ``more`` is appended to the order.
 
@@ -260,13 +269,14 @@ def make_run(  # a whole run in one place reads best
     gates = gates or f"  - {{name: speed, parameters: {{margin_percent: {margin_percent}}}}}\n"
     order_text = f"kind: kernel\nname: {order}\n{more}gates:\n{gates}"
     sealed: dict[str, Any] = {"margin_percent": margin_percent, "pairs": pairs, "manifest": manifest, "seed": seed}
-    sealed |= {"subjects": subjects}
+    sealed |= {"subjects": subjects, "kill_lines": kill_lines}
     plan = make_plan(order=order, order_text=order_text, seat=seat, **sealed)
     plan_digest = sha256_json(plan.model_dump(mode="json"))
     boot, draw = _boot(label, started, ranks, resolved or {}), Draw(seed, plan_digest)
     files: dict[str, bytes] = {}
     samples = []
-    for number, window in enumerate(plan.windows):
+    speed = tuple(window for window in plan.windows if window.arm == "drawn")
+    for number, window in enumerate(speed):
         arm = draw.arms(str(window.arguments["quad"]))[int(str(window.arguments["block"]))]
         variant, base = ("incumbent", rates[0]) if arm == "incumbent" else ("lna2", rates[1])
         rate = str(Decimal(base) + Decimal(number % 5) / 100)
@@ -276,7 +286,7 @@ def make_run(  # a whole run in one place reads best
     given = GateInput(
         parameters=plan.gates[0].parameters,
         planned_boots=plan.boots,
-        windows=plan.windows,
+        windows=speed,
         samples=tuple(samples),
         boots=(boot,),
     )

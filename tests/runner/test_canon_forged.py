@@ -9,11 +9,13 @@ import pytest
 
 from runner import canon, decide, ledger
 from runner.attest.keys import PrivateKey
+from runner.attest.statement import sign
 from runner.attest.trust import repository_file, signer_line, trust_key
 from runner.canon_entry import launch_command
 from runner.decide import Desk
 from runner.errors import InputError, TrustError
 from runner.judge import judge
+from runner.model.adoption import Adoption, Observation, Revocation
 from runner.model.report import ReportPredicate
 from tests.runner.records import START, Run, check, instant, make_run, publish, trust_of
 from tests.runner.test_counts import adopted_by_hand, name_of
@@ -34,6 +36,10 @@ def desk(workspace: Path, key: PrivateKey, hours: float = 1) -> Desk:
     return Desk.open(workspace, key, at(hours))
 
 
+def section(text: str, title: str) -> str:
+    return text.split(f"## {title}")[1].split("\n## ", maxsplit=1)[0]
+
+
 @pytest.fixture
 def published(workspace: Path, demo_runner: PrivateKey, tmp_path: Path) -> Path:
     """A workspace with one passing report, ``r1``."""
@@ -49,6 +55,79 @@ def test_nobody_waives_a_gate_of_an_own_report(
     decide.waive(desk(workspace, demo_runner, 1), "r1", "speed", "mine", at(9))
     with pytest.raises(TrustError, match="waiver of speed is by the key that signed the report"):
         decide.adopt(desk(workspace, demo_adopter, 2), "r1", "good")
+
+
+def test_nobody_clears_an_own_report_of_a_rejection(
+    published: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey
+) -> None:
+    """Also not by hand; who rejected it can, and so can any third person."""
+    trust_key(repository_file(published), signer_line("adopter", "demo-both", demo_runner.public))
+    third = PrivateKey.generate()
+    trust_key(repository_file(published), signer_line("adopter", "demo-third", third.public))
+    rejection = decide.reject(desk(published, demo_adopter, 1), "r1", "noisy").name.removesuffix(ledger.SUFFIX)
+    with pytest.raises(TrustError, match="nobody clears an own report"):
+        decide.revoke(desk(published, demo_runner, 2), rejection, "it is fine")
+    heads = ledger.load(published, trust_of(published)).heads()
+    mine = Revocation(created_at=at(2), parents=heads, revokes=rejection, reason="it is fine")
+    ledger.append(published, ledger.ADOPTIONS, sign(mine, {"decision": rejection}, demo_runner))
+    text = text_of(published)
+    assert "noisy" in section(text, "Rejected")
+    assert "takes somebody's rejection of an own report back" in section(text, "Statements without effect")
+    with pytest.raises(TrustError, match="adopter:demo-adopter rejected it"):
+        decide.adopt(desk(published, third, 3), "r1", "good")
+    decide.revoke(desk(published, third, 4), rejection, "it was the machine")
+    decide.adopt(desk(published, third, 5), "r1", "good")
+    assert "Run [r1]" in section(text_of(published), "Standing")
+
+
+def test_who_rejected_an_own_report_may_take_that_back(published: Path, demo_runner: PrivateKey) -> None:
+    trust_key(repository_file(published), signer_line("adopter", "demo-both", demo_runner.public))
+    rejection = decide.reject(desk(published, demo_runner, 1), "r1", "a slip").name.removesuffix(ledger.SUFFIX)
+    decide.revoke(desk(published, demo_runner, 2), rejection, "no slip")
+    assert "a slip" not in section(text_of(published), "Rejected")
+
+
+@pytest.mark.parametrize("reason", ["good", "good, and said again"])
+def test_a_decision_taken_back_leaves_no_twin(published: Path, demo_adopter: PrivateKey, reason: str) -> None:
+    """Two people sign one adoption; the file with only one of the signatures is the same decision, another is not."""
+    third = PrivateKey.generate()
+    trust_key(repository_file(published), signer_line("adopter", "demo-third", third.public))
+    name = name_of(published / "reports/mini-lna2/r1")
+    heads = ledger.load(published, trust_of(published)).heads()
+    adoption = Adoption(
+        created_at=at(1),
+        parents=heads,
+        result="ADOPTED",
+        report=name,
+        seat="cpu-mini",
+        scope="standing",
+        waivers=(),
+        reason="good",
+    )
+    both = sign(adoption, {"report": name.digest}, demo_adopter, third)
+    signed = ledger.append(published, ledger.ADOPTIONS, both).name.removesuffix(ledger.SUFFIX)
+    other = adoption.model_copy(update={"reason": reason})
+    ledger.append(published, ledger.ADOPTIONS, sign(other, {"report": name.digest}, third))
+    decide.revoke(desk(published, demo_adopter, 2), signed, "after all not")
+    assert ("Run [r1]" in section(text_of(published), "Standing")) is (reason != "good")
+
+
+def test_an_observation_that_says_nothing_makes_nothing_fresh(
+    published: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey
+) -> None:
+    """The newest observation that names a subject counts; one that says it is as it was takes it back."""
+    decide.adopt(desk(published, demo_adopter, 1), "r1", "good")
+    entry, _ = desk(published, demo_adopter, 1.5).report("r1")
+    for hours, subjects, fresh in (
+        (2, {"pack.payload": "0" * 64}, False),
+        (3, {}, False),
+        (4, {"pack.payload": entry.subjects["pack.payload"]}, True),
+    ):
+        seen = Observation(
+            created_at=at(hours), parents=(), seat="cpu-mini", label="cpu", subjects=subjects, resolved={}
+        )
+        ledger.append_observation(published, seen, demo_runner)
+        assert ("Stale since" not in section(text_of(published), "Standing")) is fresh
 
 
 def test_an_adoption_cannot_be_dated_back(

@@ -167,11 +167,17 @@ def test_a_starter_names_a_kernel_of_its_own(tmp_path: Path) -> None:
     assert (order.candidate.variant, order.candidate.sources) == ("my-kernel", ("kernels/cpu/my_kernel.cpp",))
 
 
-@pytest.mark.parametrize("seat", ["desk-h200", "ohtani-tp8"])
-def test_a_starter_fits_a_seat_of_another_kind(tmp_path: Path, seat: str) -> None:
+@pytest.mark.parametrize(
+    ("seat", "source"),
+    [("desk-h200", "cuda/lna2.cu"), ("h200-mini", "cuda/lna2.cu"), ("ohtani-tp8", "cuda/try.cu")],
+)
+def test_a_starter_fits_a_seat_of_another_kind(tmp_path: Path, seat: str, source: str) -> None:
     path = write_starter(make_workspace(tmp_path / "w"), "try", "kernel", seat)
     path.write_text(re.sub(r"<[^>\n]+>", "something", path.read_text(encoding="utf-8")), encoding="utf-8")
     assert check_file(path) == ()
+    order = load_order(path).order
+    assert isinstance(order, KernelOrder)
+    assert order.candidate.sources == (f"kernels/{source}",), "a card runs what is written for it"
 
 
 def test_only_a_survey_stands_nowhere(tmp_path: Path) -> None:

@@ -117,6 +117,42 @@ def test_what_counts_as_a_reproduction(
     assert "run again" in canon.render(book)
 
 
+@pytest.mark.usefixtures("rate_gate")
+@pytest.mark.parametrize(
+    ("runs", "level"),
+    [
+        ({"r2": ("10", "9"), "r3": ("10.0", "20.5")}, "reproduced by {} in run r3; contradicted by {} in run r2"),
+        ({"r2": ("10.0", "20.5"), "r3": ("10.0", "20.5")}, "reproduced by {} in run r3"),
+    ],
+)
+def test_nobody_chooses_which_run_was_the_reproduction(
+    *, workspace: Path, demo_runner: PrivateKey, tmp_path: Path, runs: dict[str, tuple[str, str]], level: str
+) -> None:
+    """Two runs of the same plan, of which the second is claimed: where the first failed, that is said too."""
+    second = PrivateKey.generate()
+    trust_key(repository_file(workspace), signer_line("runner", "demo-second", second.public))
+    publish(workspace, demo_runner, make_run(run="r1"), tmp_path / "a")
+    own = make_run(run="r4", seed=b"4" * 32, started=START + timedelta(hours=1), rates=("10", "9"))
+    publish(workspace, demo_runner, own, tmp_path / "own")
+    for hours, (name, rates) in enumerate(runs.items(), 2):
+        made = make_run(run=name, seed=bytes([hours]) * 32, started=START + timedelta(hours=hours), rates=rates)
+        publish(workspace, second, made, tmp_path / name)
+    names = {
+        report.run: ReportName(run=report.run, order=report.order.name, digest=entry.digest)
+        for entry, report in ledger.load(workspace, trust_of(workspace)).of(ReportPredicate)
+    }
+    claim = Reproduction(
+        created_at=instant(START.replace(day=3)),
+        parents=(),
+        report=names["r1"],
+        again=names["r3"],
+        plan=shape(make_run().record.plan),
+    )
+    ledger.append(workspace, LEDGER, sign(claim, {"report": names["r1"].digest}, second))
+    book = ledger.load(workspace, trust_of(workspace))
+    assert assurance_level(book.entries[names["r1"].digest], book) == level.format(*2 * ["runner:demo-second"])
+
+
 def test_two_plans_share_all_but_seed_and_what_is_compiled() -> None:
     plan = make_run().record.plan
     built = plan.model_copy(update={"seed_commitment": "1" * 64, "subjects": plan.subjects | {"library.x": "2" * 64}})

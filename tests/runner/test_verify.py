@@ -15,8 +15,11 @@ from runner.attest.trust import Trust, load_trust, repository_file, signer_line,
 from runner.digest import canonical_json, sha256_bytes
 from runner.draw import Draw
 from runner.errors import CarveError, EvidenceError, InputError, TrustError
+from runner.judge import judge
 from runner.measured import pack, unpack
 from runner.model.report import Measured
+from runner.model.run import RunRecord
+from runner.model.sample import Sample
 from runner.model.verdict import Status
 from runner.verify import verify
 from runner.verify_samples import arm_of
@@ -116,22 +119,27 @@ def test_deep_refuses_a_sample_that_its_evidence_does_not_give(
     assert "another measure" in caught.value.found
 
 
+def _with_samples(record: RunRecord, samples: tuple[Sample, ...]) -> RunRecord:
+    """The record with other samples, and what its gate says of these."""
+    verdict = judge(record.plan, record.plan.gates[0], samples, record.boots)
+    return record.model_copy(update={"samples": samples, "verdicts": (verdict,)})
+
+
 def test_deep_refuses_a_report_that_leaves_a_sample_out(
     workspace: Path, demo_runner: PrivateKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gate is NOT_RUN where a window was not measured; evidence that can be read says that it was."""
+    """What was not measured is judged by what was; evidence that can be read says that there was more."""
     run = make_run()
-    not_run = run.record.verdicts[0].model_copy(update={"status": Status.NOT_RUN, "figures": ()})
-    record = run.record.model_copy(update={"samples": run.record.samples[:-1], "verdicts": (not_run,)})
+    record = _with_samples(run.record, run.record.samples[:-1])
     folder = publish(workspace, demo_runner, Run(record, run.files), tmp_path / "state")
-    assert check(folder).verdict is Status.NOT_RUN
+    assert check(folder).verdict is Status.PASS
     with pytest.raises(TrustError, match="a sample was left out") as caught:
         check(folder, deep=True)
     assert run.record.samples[-1].window in caught.value.where
     unreadable = EvidenceError("nothing to read")
     monkeypatch.setattr(RateInstrument, "reduce", lambda *given: (_ for _ in ()).throw(unreadable))
     monkeypatch.setattr("runner.replay._compare", lambda *given: None)
-    assert check(folder, deep=True).verdict is Status.NOT_RUN
+    assert check(folder, deep=True).verdict is Status.PASS
 
 
 def test_what_no_gate_or_instrument_can_read_is_refused_and_stops_nothing_else(

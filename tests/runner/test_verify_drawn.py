@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import pytest
 
+from runner import archive
 from runner.digest import canonical_json, sha256_bytes
 from runner.draw import Draw
 from runner.errors import TrustError
-from runner.model.evidence import Evidence
+from runner.model.evidence import EVERY_POSITION, Evidence
 from runner.model.plan import PlannedWindow
 from runner.model.report import EvidencePart, Measured
 from runner.model.sample import DivergenceDocument, DivergenceMeasure, Sample
@@ -137,6 +138,98 @@ def test_a_divergence_is_read_in_whole_from_the_full_evidence() -> None:
     assert replay(measured(window, kinder), index, small, "here").drawn == ["kld-candidate"]
     with pytest.raises(TrustError, match="not what its instrument reads"):
         replay(measured(window, kinder), index, full, "here", full=full)
+
+
+def every_position(
+    evidence: list[Evidence], window: PlannedWindow
+) -> tuple[PlannedWindow, EvidencePart, dict[str, bytes]]:
+    """The window as it is planned now, an index of full digests, and the extracts that a run keeps."""
+    window = window.model_copy(update={"arguments": {**window.arguments, EVERY_POSITION: True}})
+    full = {f"evidence/{one.window}.json": canonical_json(one.model_dump(mode="json")) for one in evidence}
+    files = {name: sha256_bytes(data) for name, data in full.items()}
+    return window, EvidencePart(archive=None, files=files, kept=files), archive.extracts(full, [window])
+
+
+def first_document(sample: Sample, **changes: Any) -> Sample:
+    """The sample with another first document."""
+    assert isinstance(sample.measure, DivergenceMeasure)
+    first, *rest = sample.measure.documents
+    documents = (first.model_copy(update=changes), *rest)
+    return sample.model_copy(update={"measure": sample.measure.model_copy(update={"documents": documents})})
+
+
+def scaled(text: str, factor: float) -> str:
+    return format(float(text) * factor, ".12g")
+
+
+def test_a_mean_follows_from_the_divergence_at_every_position() -> None:
+    """The same edit gets through where a plan of before keeps the drawn positions only."""
+    plain, evidence, sample = case()
+    window, index, small = every_position(evidence, plain)
+    assert replay(measured(window, sample), index, small, "here").drawn == ["kld-candidate"]
+    assert isinstance(sample.measure, DivergenceMeasure)
+    first = sample.measure.documents[0]
+    for changes, words in (
+        ({"mean_kl": scaled(first.mean_kl, 0.998)}, "the mean KL"),
+        ({"mean_kl": scaled(first.mean_kl, 1.002)}, "the mean KL"),
+        ({"max_kl": scaled(first.max_kl, 0.99)}, "the largest KL"),
+        ({"top1_agree": first.top1_agree + 1}, "the count of positions that agree"),
+        ({"positions": first.positions + 1}, "the number of positions"),
+    ):
+        kinder = first_document(sample, **changes)
+        with pytest.raises(TrustError, match=f"{words} is not that of its positions"):
+            replay(measured(window, kinder), index, small, "here")
+    kinder = first_document(sample, mean_kl=scaled(first.mean_kl, 0.998))
+    assert replay(measured(plain, kinder), index, small, "here").drawn == ["kld-candidate"]
+
+
+def test_only_a_plan_that_asks_for_it_keeps_every_position() -> None:
+    """Extracts of plans from before have the bytes that they had."""
+    plain, evidence, sample = case()
+    window, index, small = every_position(evidence, plain)
+    full = {f"evidence/{one.window}.json": canonical_json(one.model_dump(mode="json")) for one in evidence}
+    before = archive.extracts(full, [plain])
+    assert before == {
+        f"evidence/{one.window}.json": canonical_json(extract(one).model_dump(mode="json")) for one in evidence
+    }
+    with pytest.raises(TrustError, match="lacks the divergence at every position"):
+        replay(measured(window, sample), index, before, "here")
+    assert [name for name in small if small[name] != before[name]] == ["evidence/kld-candidate.json"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda kl: [], "the number of positions"),
+        (lambda kl: [kl[0], "-1"], "the least KL"),
+        (lambda kl: ["1e308"] * len(kl), "the mean KL"),
+        (lambda kl: ["0"] * len(kl), "the mean KL"),
+    ],
+)
+def test_kept_positions_that_say_otherwise_are_refused(edit: Callable[[list[str]], list[str]], words: str) -> None:
+    plain, evidence, sample = case()
+    window, index, small = every_position(evidence, plain)
+    name = "evidence/kld-candidate.json"
+    extracted = json.loads(small[name])
+    divergences = next(iter(extracted["divergences"].values()))
+    divergences["kl"] = edit(divergences["kl"])
+    with pytest.raises(TrustError, match=f"{words} is not that of its positions"):
+        replay(measured(window, sample), index, {**small, name: canonical_json(extracted)}, "here")
+
+
+def test_a_drawn_position_is_among_all_of_them() -> None:
+    """The figures that were kept cannot leave out what the kept logprobs say."""
+    plain, evidence, sample = case()
+    window, index, small = every_position(evidence, plain)
+    name = "evidence/kld-candidate.json"
+    extracted = json.loads(small[name])
+    assert isinstance(sample.measure, DivergenceMeasure)
+    first = sample.measure.documents[0]
+    divergences = extracted["divergences"][first.id]
+    divergences["kl"].reverse()
+    assert divergences["kl"] != divergences["kl"][::-1]
+    with pytest.raises(TrustError, match=r"position \d+ is not that of its positions"):
+        replay(measured(window, sample), index, {**small, name: canonical_json(extracted)}, "here")
 
 
 def more_launches(sample: Sample) -> Sample:

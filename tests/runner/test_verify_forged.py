@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from runner import verify_statement
 from runner.attest import dsse
 from runner.attest.keys import PrivateKey
 from runner.attest.trust import repository_file, signer_line, trust_key
@@ -200,10 +201,6 @@ def before_the_intent(predicate: dict[str, Any], record: dict[str, Any]) -> None
     predicate["started_at"] = "2026-11-02T08:00:00Z"
 
 
-def unknown_case(predicate: dict[str, Any], record: dict[str, Any]) -> None:
-    predicate["self_test"][0]["case"] = "made-up_fail"
-
-
 def passing_case(predicate: dict[str, Any], record: dict[str, Any]) -> None:
     predicate["self_test"][0]["case"] = "faster_pass"
 
@@ -301,8 +298,7 @@ def unknown_gate_version(predicate: dict[str, Any], record: dict[str, Any]) -> N
         (evidence_elsewhere, "evidence of no planned window"),
         (evidence_of_no_window, "evidence of no planned window"),
         (self_test_twice, "not shown to fail"),
-        (unknown_case, "case that it does not have"),
-        (passing_case, "case that it does not have"),
+        (passing_case, "what is no must-fail case"),
         (repeated_blocks, "measured again are not those set aside"),
         (fewer_than_no_repeats, "measured again are not those set aside"),
         (unknown_parent, "does not follow its intent alone"),
@@ -317,6 +313,22 @@ def test_an_edited_report_signed_again_by_the_runner_is_refused(
 ) -> None:
     forge(folder, demo_runner, change)
     with pytest.raises(TrustError, match=reason):
+        check(folder)
+
+
+def own_case(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    predicate["self_test"][0]["case"] = "a-case-of-their-own_fail"
+
+
+def test_who_showed_a_gate_a_case_of_their_own_is_not_refused(
+    folder: Path, demo_runner: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cases come and go with checkouts: the gate is shown one of this checkout's, and verify says so."""
+    assert check(folder).unknown_cases == ()
+    forge(folder, demo_runner, own_case)
+    assert check(folder).unknown_cases == ("speed a-case-of-their-own_fail",)
+    monkeypatch.setattr(verify_statement, "shown", lambda name, version, case: Status.PASS)
+    with pytest.raises(TrustError, match="a gate of this checkout passes its must-fail case"):
         check(folder)
 
 

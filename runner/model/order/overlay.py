@@ -59,7 +59,8 @@ class Overlay(Record):
     """Routed experts of some layers replaced by a donor's."""
 
     what: Literal["layer", "mtp"]
-    """``layer``: experts of layers of the model. ``mtp``: experts of the draft layers, stored in another format."""
+    """``layer``: experts of layers of the model. ``mtp``: experts of the draft layers, in whatever format they stand.
+    A layer of the other kind is refused, so that nobody changes the model who meant its drafts."""
     source: PackSource | None = None
     """The pack that is changed; the target's standing pack where there is none."""
     donor: PackSource

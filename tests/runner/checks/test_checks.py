@@ -114,6 +114,8 @@ DUTIES = [
     ("files_allowed: [kernels/cpu/lna2.cpp]", "files_allowed: [tests/*]", "candidate.files_allowed.0", "is nothing"),
     (", substitute_if_absent: another host", "", "capability.0.available", "no substitute"),
     ("field: primary.pairs", "field: primary.threads", "added.0.field", "no field primary.threads"),
+    ("kind: kernel\n", "kind: kernel\nsupersedes: gone\n", "supersedes", "`archived_as` says where"),
+    ("kind: kernel\n", "kind: kernel\nsupersedes: sound\n", "supersedes", "cannot take its own place"),
     ("goal: Show one thing.", "goal: <what is wanted>", "intent.goal", "still to be filled in: what is wanted"),
 ]  # fmt: skip
 
@@ -153,11 +155,34 @@ def test_an_addition_is_found_by_name_or_number() -> None:
     assert "no field gates.9" in fields(faults_of("field: primary.pairs", "field: gates.9"))["added.0.field"]
 
 
+def test_what_takes_the_place_of_another_names_one_that_is_here_or_kept_elsewhere() -> None:
+    for line in ("supersedes: t5", "supersedes: gone\narchived_as: the repository at 567c1fc"):
+        assert faults_of("kind: kernel\n", f"kind: kernel\n{line}\n") == ()
+
+
 def test_blanks_come_alone() -> None:
     found = faults_of(
         "why: A test asks for it.", "why: <why>\n  ceiling_not_for_verdict: [{what: x, value: 1, unit: <unit>}]"
     )
     assert {fault.message for fault in found} == {"still to be filled in: why", "still to be filled in: unit"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("gate: four-streams, metric: ja low end", "not asked for ja"),
+        ("gate: watermark, metric: watermark rank 1", "has 1 ranks"),
+        ("gate: watermark, metric: watermark-candidate rank 0", "gives no figure"),
+    ],
+)
+def test_a_kill_line_rests_on_a_figure_that_this_order_gets(metric: str, words: str) -> None:
+    asked = "  - name: restore\n  - name: watermark\n  - {name: four-streams, windows: {languages: [en]}}\n"
+    text = SOUND.replace("  - name: restore\n", asked)
+    manifest = load_manifest("fake")
+    for honest in ("gate: four-streams, metric: en low end", "gate: watermark, metric: watermark rank 0"):
+        assert check(parse_order(text.replace("gate: kernel-time, metric: launch", honest)), manifest) == ()
+    found = fields(check(parse_order(text.replace("gate: kernel-time, metric: launch", metric)), manifest))
+    assert words in found["kill_lines.0.metric"], found
 
 
 def test_a_kill_line_rests_on_a_figure_of_its_gate() -> None:

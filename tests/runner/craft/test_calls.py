@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.craft.call_table import ABSENT, CALLS, FORBIDDEN, NUMBERS, PRETENDED
 from runner.craft.calls import NOTED, Calls
 from runner.craft.others import EVERYBODY
 
@@ -240,13 +241,38 @@ def test_a_flood_of_calls_is_noted_up_to_a_bound(tmp_path: Path) -> None:
 
 def test_ways_around_the_filter_are_closed(tmp_path: Path) -> None:
     program = """
-import ctypes, errno
-libc = ctypes.CDLL(None, use_errno=True)
-numbers = {"x86_64": 304, "aarch64": 265}
-for number in (425, numbers[os.uname().machine]):
-    assert libc.syscall(number, 0, 0, 0) == -1 and ctypes.get_errno() == errno.ENOSYS
+import errno
+for intel, arm in ((425, 425), (304, 265), (248, 217), (249, 218), (250, 219)):
+    assert by_number(intel, arm, 0, 0, 0, 0, 0) == errno.ENOSYS
+for call in (libc.sethostname, libc.setdomainname):
+    assert call(b"other", 5) == -1 and ctypes.get_errno() == errno.EPERM
 """
     assert noted(tmp_path, program) == ([], [])
+
+
+def test_every_call_of_the_table_has_a_number_of_its_own() -> None:
+    for _, numbers in NUMBERS.values():
+        assert len(set(numbers.values())) == len(numbers)
+        assert {*ABSENT, *FORBIDDEN, *PRETENDED} <= numbers.keys()
+    assert NUMBERS["x86_64"][1].keys() >= CALLS.keys()
+    old = CALLS.keys() - NUMBERS["aarch64"][1].keys()
+    assert old == {
+        *(
+            "open",
+            "creat",
+            "rename",
+            "link",
+            "symlink",
+            "mkdir",
+            "mknod",
+            "unlink",
+            "rmdir",
+            "chmod",
+            "chown",
+            "lchown",
+        ),
+        *("chown", "lchown", "utime", "utimes", "futimesat"),
+    }
 
 
 def test_where_nothing_can_be_seen_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

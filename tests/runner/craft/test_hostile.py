@@ -14,9 +14,9 @@ import pytest
 
 from runner.craft.bench import Bench, crafts
 from runner.craft.dispatch import dispatch
-from runner.craft.trees import remove
 from runner.model.attempt import Attempt
 from runner.model.order import load_order
+from runner.trees import remove
 from tests.runner.craft import people
 from tests.runner.craft.bench_kit import Kit, git
 

@@ -24,6 +24,7 @@ from runner.model.order import load_order
 from runner.model.verdict import Status
 from runner.paths import source_root, state_home
 from runner.session import runs
+from runner.status import order_states
 from runner.steps.boots import TOO_BUSY
 from runner.steps.state import Run, Silent
 from runner.verify import read_report, verify
@@ -164,6 +165,8 @@ def test_a_comment_gives_no_attempts_back_and_a_version_does(small: Kit) -> None
     text = small.order.read_text()
     dispatch(small.given())
     small.order.write_text(text + COMMENT)
+    (status,) = order_states(small.workspace)
+    assert (status.stage, status.detail) == ("ready", "2 attempts before, at other texts of version 1")
     with pytest.raises(StateError, match="used up") as caught:
         dispatch(small.given())
     assert (caught.value.expected, caught.value.found) == ("at most 2", "0, and 2 at other texts of version 1")
@@ -184,6 +187,9 @@ def test_a_comment_takes_no_kill_line_off_and_a_version_does(small: Kit) -> None
     small.order.write_text(text + COMMENT)
     with pytest.raises(StateError, match="a kill line struck"):
         dispatch(small.given())
+    (status,) = order_states(small.workspace)
+    assert (status.stage, status.next) == ("killed", "a new version of the order")
+    assert status.detail == "kill line kld struck in attempt 1 at another text of version 1"
     small.order.write_text(text.replace(*NEXT))
     assert isinstance(dispatch(small.given()), Attempt)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.cli import run
 from runner.craft.conflicts import conflicts
 from runner.craft.reviewers import review
 from runner.errors import CarveError, InputError, StateError
@@ -106,25 +107,40 @@ def test_nobody_who_answers_leaves_no_file(kit: Kit) -> None:
     assert "no claims.yaml" in caught.value.found
 
 
-def test_an_interrupt_ends_the_others_and_keeps_what_is_finished(kit: Kit) -> None:
-    crew(kit, ann="claims", bea="stays")
-    ask_of(kit, "ann", "bea")
+def ask_until(kit: Kit, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> int:
+    """``runner review-order`` in this thread, stopped by a signal once ann has given claims and bea has begun."""
     path = kit.workspace / "orders" / "reviews" / "small-lna2-1.yaml"
     main = threading.get_ident()
 
-    def interrupt() -> None:
+    def stop() -> None:
         limit = time.monotonic() + WAITING
         while time.monotonic() < limit:
             if path.exists() and any(state_home().glob("craft/*/reviews/2/clone/begun")):
                 break
             time.sleep(0.05)
-        signal.pthread_kill(main, signal.SIGINT)
+        signal.pthread_kill(main, number)
 
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        review(kit.order, kit.workspace, kit.checkout)
-    thread.join()
+    thread = threading.Thread(target=stop)
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    with monkeypatch.context() as patched:
+        patched.setattr("runner.paths.source_root", lambda: kit.checkout)
+        thread.start()
+        try:
+            return run(["review-order", str(kit.order)])
+        finally:
+            thread.join()
+            for each, handler in handlers.items():
+                signal.signal(each, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_ends_the_others_and_keeps_what_is_finished(
+    kit: Kit, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew(kit, ann="claims", bea="stays")
+    ask_of(kit, "ann", "bea")
+    assert ask_until(kit, number, monkeypatch) == 2
+    path = kit.workspace / "orders" / "reviews" / "small-lna2-1.yaml"
     assert names_in(path) == ["ann"]
     journal = next(state_home().glob("craft/*/reviews/2/journal.jsonl")).read_text()
     assert "session-stopped" in journal

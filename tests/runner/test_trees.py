@@ -9,7 +9,7 @@ import pytest
 
 from runner.craft.repository import read
 from runner.craft.store import git
-from runner.craft.trees import DEEPEST, remove, too_deep, walk
+from runner.trees import DEEPEST, remove, too_deep, walk
 
 
 def nested(folder: Path, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,111 @@
+"""What gates are told to measure: amounts that some window is made of, in numbers that mean something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import JsonValue
+
+from runner.checks.fault import Fault
+from runner.gates.sanity import LANGUAGES
+from runner.model.order import KernelOrder, RecipeOrder, RunnableOrder, WorkOrder
+from runner.model.order.judgement import GateRequest
+from runner.model.seat import SeatManifest
+from runner.plan import layout_of
+from runner.plan_layout import Layout
+from runner.plan_speculation import SPECULATION
+from runner.plan_windows import MAKERS
+from runner.stats import DOCUMENTS, MOST_DOCUMENTS
+
+SCORED = frozenset({"kld", "ppl-prefill", "ppl-decode"})
+"""Gates whose unit is a document of so many tokens."""
+SCORED_TOKENS = 8
+COUNTED = ("documents", "control_documents")
+MOST = 1 << 24
+"""Of anything else that is measured: tokens, texts, rounds, seconds."""
+ANYWHERE = frozenset({SPECULATION})
+"""Read from whichever gate names it."""
+Path = tuple[str | int, ...]
+
+
+class _Asked(dict[str, JsonValue]):
+    """A gate's ``windows`` that keeps what is looked for in it, each with its default."""
+
+    def __init__(self, given: dict[str, JsonValue]) -> None:
+        super().__init__(given)
+        self.defaults: dict[str, object] = {}
+
+    def get(self, name: str, default: object = None) -> object:  # type: ignore[override]  # a default of any kind
+        self.defaults[name] = default
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self.defaults.setdefault(str(name), 0)
+        return super().__contains__(name)
+
+
+def amounts(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
+    """Too little for a verdict, too much of anything, and names and values that no window is made of."""
+    target = order.target if isinstance(order, RunnableOrder) else None
+    layout = layout_of(order, manifest) if isinstance(order, RunnableOrder) and target and manifest else None
+    for index, request in enumerate(order.gates):
+        path: Path = ("gates", index, "windows")
+        yield from _bounds(path, order, request)
+        if layout is not None and request.planned is None and request.name in MAKERS:
+            yield from _asked(path, layout, request)
+
+
+def _bounds(path: Path, order: WorkOrder, request: GateRequest) -> Iterator[Fault]:
+    tokens = request.windows.get("tokens")
+    if request.name in SCORED and isinstance(tokens, int) and tokens < SCORED_TOKENS:
+        message = f"{request.name}: {tokens} tokens of a document are no document, {SCORED_TOKENS} are needed"
+        yield Fault((*path, "tokens"), message)
+    for name, value in request.windows.items():
+        most = MOST_DOCUMENTS if name in COUNTED else MOST
+        if isinstance(value, int) and not 0 <= value <= most:
+            yield Fault((*path, name), f"{request.name}: {name} lies between 0 and {most}, not at {value}")
+    documents = request.windows.get("documents")
+    if isinstance(order, KernelOrder | RecipeOrder) and isinstance(documents, int) and documents < DOCUMENTS:
+        message = f"{request.name}: {documents} documents cannot decide, {DOCUMENTS} are needed"
+        yield Fault((*path, "documents"), message)
+
+
+def _asked(path: Path, layout: Layout, request: GateRequest) -> Iterator[Fault]:
+    """Names that the plan does not look for, and values of another kind than it takes: it would take its own."""
+    asked = _Asked(request.windows)
+    MAKERS[request.name](layout, request.model_copy(update={"windows": asked}))
+    for name, value in request.windows.items():
+        if name in ANYWHERE:
+            continue
+        if name not in asked.defaults:
+            known = ", ".join(sorted(asked.defaults)) or "nothing"
+            yield Fault((*path, name), f"no window of {request.name} is made of {name}; it is told of {known}")
+        elif wrong := _wrong(name, value, asked.defaults[name]):
+            yield Fault((*path, name), f"{request.name}: {name} is {wrong}, not {value!r}")
+
+
+def _wrong(name: str, value: JsonValue, default: object) -> str:
+    """What the value should be, where it is of another kind than its default; empty where it is right."""
+    if isinstance(default, int):
+        least = min(default, 1)
+        right = isinstance(value, int) and not isinstance(value, bool) and (value >= least or value < 0)
+        return "" if right else f"a whole number, at least {least}"
+    if name == "languages":
+        right = isinstance(value, list) and bool(value) and all(one in LANGUAGES for one in value)
+        return "" if right else f"a list of {', '.join(LANGUAGES)}"
+    if name == "depths":
+        right = isinstance(value, list) and _are_counts(value, 0, 100) and len(set(map(str, value))) == len(value)
+        return "" if right else "a list of different per cents between 0 and 100"
+    if isinstance(default, list):
+        return "" if isinstance(value, list) and _are_counts(value, 1, MOST) else "a list of whole numbers from 1"
+    if isinstance(default, dict):
+        return "" if isinstance(value, dict) else "a mapping"
+    return ""
+
+
+def _are_counts(values: list[JsonValue], least: int, most: int) -> bool:
+    numbers = [one for one in values if isinstance(one, int) and not isinstance(one, bool) and least <= one <= most]
+    return bool(values) and len(numbers) == len(values)
+
+
+__all__ = ["amounts"]
