@@ -16,10 +16,12 @@ import torch
 
 from serve.plugin import dispatch, operators
 from serve.plugin.linear import Exl3LinearMethod
+from serve.plugin.together import Together
 from serve.witness.processor import Linear
 
 _CLASS = ("vllm.models.deepseek_v4.attention", "DeepseekV4Attention")
 _COMPRESSOR = "compressor.fused_wkv_wgate"
+_QUERY_FAN = "query_fan"
 _FAN = "carve_fan"
 """Where an attention keeps its fan."""
 
@@ -72,8 +74,9 @@ def input_projections(attention: Any, hidden: torch.Tensor) -> tuple[torch.Tenso
     which their softmax needs), the indexer's weights; None for what the layer does not have.
     """
     members = _members(attention)
-    fan = _fan(attention, [module.quant_method.module for module in members.values() if _is_exl3(module)])
-    parts = iter(operators.fan(hidden, fan)) if fan else iter(())
+    quantised = [module.quant_method.module for module in members.values() if _is_exl3(module)]
+    fan = _fan(attention, quantised)
+    parts = iter(operators.fan(hidden, fan, quantised)) if fan else iter(())
     found = {}
     for name, module in members.items():
         if _is_exl3(module):
@@ -85,6 +88,21 @@ def input_projections(attention: Any, hidden: torch.Tensor) -> tuple[torch.Tenso
     scores = [found.get(name) for name in (_COMPRESSOR, f"indexer.{_COMPRESSOR}")]
     wide = [None if one is None else one.float() for one in scores]
     return found["fused_wqa_wkv"], *wide, found.get("indexer.weights_proj")
+
+
+def share_queries(attention: Any) -> None:
+    """One launch for queries and the indexer's queries where both are EXL3, and one stream for all of this attention.
+
+    The class calls the two in two places, the second on a stream of its own, where it would run beside the first one's
+    barriers and scratch. Done at an attention's first call: that is a warm-up, and never a capture.
+    """
+    query, index_query = _below(attention, "wq_b"), _below(attention, "indexer.wq_b")
+    if not (_is_exl3(query) and _is_exl3(index_query)) or query.quant_method.together is not None:
+        return
+    attention.aux_stream_list = None
+    first, second = query.quant_method.module, index_query.quant_method.module
+    fan = dispatch.prepare().register_fan(f"{attention.prefix}.{_QUERY_FAN}", [first, second])
+    query.quant_method.together = index_query.quant_method.together = Together(fan, first, second)
 
 
 def _scores(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -138,6 +156,7 @@ def _output_or(theirs: Callable[..., Any]) -> Callable[..., Any]:
 def _fan_or(theirs: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(theirs)
     def project(self: Any, hidden_states: torch.Tensor) -> Any:
+        share_queries(self)
         quantised = any(_is_exl3(module) for module in _members(self).values())
         return input_projections(self, hidden_states) if quantised else theirs(self, hidden_states)
 

@@ -18,6 +18,7 @@ from vllm.model_executor.utils import set_weight_attrs
 from serve.plugin import dispatch, operators
 from serve.plugin.headers import CODEBOOK_MARKERS, PARTS
 from serve.plugin.shards import Cut, Loading, columns
+from serve.plugin.together import Together
 from serve.witness.processor import Linear
 
 
@@ -43,6 +44,8 @@ class Exl3LinearMethod(LinearMethodBase):
         """Checkpoint names of the matrices in the order in which their outputs lie."""
         self.groups: list[Linear] = []
         """One for each group of a batched product (DeepSeek-V4's ``wo_a``); empty for every other linear."""
+        self.together: Together | None = None
+        """Where another linear reads the same input and one launch serves both."""
 
     def create_weights(  # noqa: PLR0917 (vLLM's signature)
         self,
@@ -77,8 +80,10 @@ class Exl3LinearMethod(LinearMethodBase):
             dispatch.check_linear_ready(module)
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        rows = x.reshape(-1, x.shape[-1])
-        out = operators.linear(rows, self.module.index, sum(self.module.widths))
+        if self.together is not None:
+            out = self.together.apply(self.module, x)
+        else:
+            out = operators.linear(x.reshape(-1, x.shape[-1]), self.module.index, sum(self.module.widths))
         if bias is not None:
             out = out + bias
         return out.reshape(*x.shape[:-1], out.shape[-1])

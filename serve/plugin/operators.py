@@ -6,6 +6,8 @@ small model is not small against the kernels it wraps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from serve.plugin import dispatch
@@ -39,9 +41,13 @@ def routed_experts(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, la
     return dispatch.routed_experts(x, ids, weights, layer)
 
 
-def fan(x: torch.Tensor, module: Linear) -> tuple[torch.Tensor, ...]:
-    """``x`` [rows, in] through all matrices of a module or a fan of modules: one [rows, out] for each of its widths."""
-    found: tuple[torch.Tensor, ...] = linear(x, module.index, sum(module.widths)).split(list(module.widths), dim=-1)
+def fan(x: torch.Tensor, module: Linear, members: Sequence[Linear]) -> tuple[torch.Tensor, ...]:
+    """``x`` [rows, in] through a fan over the matrices of ``members``, in their order: one [rows, out] for each member.
+
+    A member of several matrices (queries and keys) gets their outputs side by side, as from itself.
+    """
+    widths = [sum(member.widths) for member in members]
+    found: tuple[torch.Tensor, ...] = linear(x, module.index, sum(widths)).split(widths, dim=-1)
     return found
 
 

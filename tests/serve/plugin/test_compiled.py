@@ -10,6 +10,7 @@ import torch
 from carve_kernels.build import build
 
 from serve.plugin import operators
+from serve.plugin.together import Together
 from serve.witness import witness as witnesses
 from serve.witness.build import witness_library
 from serve.witness.cpu import CpuProcessor
@@ -75,3 +76,28 @@ def test_a_trace_runs_no_kernel(loaded: Witness) -> None:
         )
         assert routed.shape == x.shape
     assert loaded.counters().witness == before
+
+
+def test_two_linears_together_are_one_launch_in_a_compiled_step(loaded: Witness) -> None:
+    """Also where the second is left out of one step: nothing of it reaches the next."""
+    members = [loaded.register_linear(name, [matrix(HIDDEN, 128, seed)]) for name, seed in (("a", 31), ("b", 32))]
+    pair = Together(loaded.register_fan("fan", members), *members)
+
+    def both(x: torch.Tensor, *, second: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        own = pair.apply(members[0], x)
+        return own, pair.apply(members[1], x) if second else own
+
+    compiled = torch.compile(both, backend="eager", fullgraph=True, dynamic=True)
+    before = launched_by_layer(loaded)
+    for rows, second in ((2, True), (3, False), (5, True)):
+        x = torch.linspace(-1, 1, rows * HIDDEN).reshape(rows, HIDDEN).to(torch.bfloat16)
+        own, other = compiled(x, second=second)
+        expected = [operators.linear(x, member.index, 128) for member in members]
+        assert torch.equal(own, expected[0])
+        assert torch.equal(other, expected[1 if second else 0])
+    moved = {name: count - before.get(name, 0) for name, count in launched_by_layer(loaded).items()}
+    assert (moved["fan"], moved["a"], moved["b"]) == (3, 3, 3)
+
+
+def launched_by_layer(witness: Witness) -> dict[str, int]:
+    return {row.layer: row.launches for row in witness.counters().witness if row.op == "linear"}

@@ -55,17 +55,24 @@ def rank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
     return number
 
 
-def loaded(kind: type[torch.nn.Module], prefix: str, tensors: Tensors, number: int, **facts: Any) -> Any:
-    """A linear of two ranks as vLLM leaves it, its method's loaders fed with the whole tensors of a pack."""
+def loaded(
+    kind: type[torch.nn.Module], prefix: str, tensors: Tensors, number: int, *more: Tensors, **facts: Any
+) -> Any:
+    """A linear of two ranks as vLLM leaves it, its method's loaders fed with the whole tensors of a pack.
+
+    ``more``: matrices that are packed beside the first.
+    """
+    matrices = [tensors, *more]
     layer: Any = object.__new__(kind)
     torch.nn.Module.__init__(layer)
     vars(layer).update({"tp_rank": number, "tp_size": RANKS} | facts)
-    layer.quant_method = Exl3LinearMethod(prefix, [prefix])
-    inputs, outputs = len(tensors["suh"]), len(tensors["svh"])
-    layer.quant_method.create_weights(layer, inputs, [outputs], inputs, outputs, torch.bfloat16)
-    for name, tensor in (tensors | {"mcg": torch.tensor(1)}).items():
-        parameter = getattr(layer, name)
-        parameter.weight_loader(parameter, tensor)
+    layer.quant_method = Exl3LinearMethod(prefix, [f"{prefix}.{place}" for place in range(len(matrices))])
+    inputs, outputs = len(tensors["suh"]), [len(one["svh"]) for one in matrices]
+    layer.quant_method.create_weights(layer, inputs, outputs, inputs, sum(outputs), torch.bfloat16)
+    for place, one in enumerate(matrices):
+        for name, tensor in (one | {"mcg": torch.tensor(1)}).items():
+            parameter = getattr(layer, name)
+            parameter.weight_loader(parameter, tensor, place)
     layer.quant_method.process_weights_after_loading(layer)
     layer.forward = lambda x: layer.quant_method.apply(layer, x)
     return layer
@@ -132,11 +139,10 @@ def test_a_group_that_is_no_exl3_matrix_is_refused(rank: int) -> None:
 
 @pytest.mark.parametrize("rank", [1], indirect=True)
 def test_what_reads_the_hidden_state_is_one_launch(rank: int) -> None:
-    tensors = [coded(HIDDEN, 256, 7), coded(HIDDEN, 128, 8)]
-    names = ("attn.fused_wqa_wkv", "attn.compressor.fused_wkv_wgate")
-    projection, compressor = (
-        loaded(ReplicatedLinear, name, one, rank) for name, one in zip(names, tensors, strict=True)
-    )
+    """Queries and keys are two matrices of one module, as the class packs them."""
+    query, key, scoring = coded(HIDDEN, 128, 7), coded(HIDDEN, 256, 9), coded(HIDDEN, 128, 8)
+    projection = loaded(ReplicatedLinear, "attn.fused_wqa_wkv", query, rank, key)
+    compressor = loaded(ReplicatedLinear, "attn.compressor.fused_wkv_wgate", scoring, rank)
     weight = torch.randn(64, HIDDEN, dtype=torch.bfloat16)
     dense = SimpleNamespace(weight=weight)
     own = SimpleNamespace(
@@ -153,14 +159,63 @@ def test_what_reads_the_hidden_state_is_one_launch(rank: int) -> None:
     assert torch.equal(weights, x[:, :4])
     assert (scores.dtype, index_scores.dtype) == (torch.float32, torch.float32)
     assert torch.allclose(index_scores, x.float() @ weight.float().T)
-    for found, matrix in ((keys, tensors[0]), (scores, tensors[1])):
-        expected = x.float() @ plain(matrix)
+    for found, matrix in ((keys, torch.cat((plain(query), plain(key)), dim=1)), (scores, plain(scoring))):
+        expected = x.float() @ matrix
         assert (found.float() - expected).norm() / expected.norm() < 5e-3
     before = launches()  # a native library counts for its whole process
     again = deepseek_v4.input_projections(own, x)
     assert again[0] is not None and torch.equal(again[0], keys)
     moved = {name: count - before[name] for name, count in launches().items() if count != before[name]}
     assert moved == {"attn.fan": 1}, "the fan is counted instead of its members"
+
+
+def queries(rank: int) -> tuple[Any, Tensors, Tensors]:
+    """An attention whose queries and indexer's queries are EXL3, and these two matrices."""
+    own, index = coded(128, 512, 21), coded(128, 256, 22)
+    indexer = SimpleNamespace(wq_b=loaded(ReplicatedLinear, "attn.indexer.wq_b", index, rank))
+    query = loaded(ColumnParallelLinear, "attn.wq_b", own, rank)
+    return SimpleNamespace(prefix="attn", wq_b=query, indexer=indexer, aux_stream_list=[1, 2, 3]), own, index
+
+
+@pytest.mark.parametrize("rank", range(RANKS), indirect=True)
+def test_queries_and_the_indexers_queries_are_one_launch_on_one_stream(rank: int) -> None:
+    attention, own, index = queries(rank)
+    deepseek_v4.share_queries(attention)
+    deepseek_v4.share_queries(attention)
+    assert attention.aux_stream_list is None
+    x = torch.randn(3, 128, dtype=torch.bfloat16)
+    before = launches()
+    found, indexed = attention.wq_b.forward(x), attention.indexer.wq_b.forward(x)
+    moved = {name: count - before.get(name, 0) for name, count in launches().items() if count != before.get(name, 0)}
+    assert moved == {"attn.query_fan": 1}
+    for out, matrix in ((found, plain(own).chunk(RANKS, dim=1)[rank]), (indexed, plain(index))):
+        expected = x.float() @ matrix
+        assert (out.float() - expected).norm() / expected.norm() < 5e-3
+
+
+@pytest.mark.parametrize("rank", [0], indirect=True)
+def test_a_call_that_is_left_out_or_brings_another_input_is_answered_for_itself(rank: int) -> None:
+    """While the context is short the class asks the indexer for nothing; its part must not reach a later step."""
+    attention, _, index = queries(rank)
+    deepseek_v4.share_queries(attention)
+    first, second = (torch.randn(2, 128, dtype=torch.bfloat16) for _ in range(2))
+    attention.wq_b.forward(first)
+    for x in (second, second, first):
+        found, expected = attention.indexer.wq_b.forward(x), x.float() @ plain(index)
+        assert (found.float() - expected).norm() / expected.norm() < 5e-3
+    attention.wq_b.forward(first)
+    attention.wq_b.forward(second)
+    found, expected = attention.indexer.wq_b.forward(second), second.float() @ plain(index)
+    assert (found.float() - expected).norm() / expected.norm() < 5e-3
+
+
+@pytest.mark.parametrize("rank", [0], indirect=True)
+def test_an_attention_whose_indexer_is_not_exl3_keeps_its_streams(rank: int) -> None:
+    attention, _, _ = queries(rank)
+    attention.indexer.wq_b = SimpleNamespace()
+    deepseek_v4.share_queries(attention)
+    assert attention.aux_stream_list == [1, 2, 3]
+    assert attention.wq_b.quant_method.together is None
 
 
 def launches() -> dict[str, int]:
