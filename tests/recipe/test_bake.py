@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -32,6 +30,7 @@ from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
 from runner.model.order.bake import Bake, Calibration, PlantedFault, Rate
 from runner.paths import source_root
+from tests.recipe.interrupting import Killed, killing
 
 ATTENTION = Bake(preset="glm4-moe-attention", rates=(Rate(modules="model.layers.*", bits=3),))
 SMALL: dict[str, Any] = {"hidden": 128, "intermediate": 128, "experts": 2, "topk": 1, "vocabulary": 300}
@@ -255,32 +254,6 @@ def test_resume_refuses_other_arguments_inputs_and_code(
 
 def _stop(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-class Killed(BaseException):
-    """Stands for the end of the process at one system call."""
-
-
-def killing(monkeypatch: pytest.MonkeyPatch, point: int, error: Callable[[], BaseException]) -> Callable[[], int]:
-    """End the work at call ``point`` of whatever changes the disk; gives a count of the calls so far."""
-    calls = itertools.count()
-    seen = [0]
-
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            seen[0] = next(calls)
-            if seen[0] == point:
-                raise error()
-            return real(*arguments, **options)
-
-        return call
-
-    for holder, name in (
-        (Path, "replace"), (Path, "mkdir"), (Path, "unlink"), (Path, "write_text"), (Path, "chmod"),
-        (pack_write, "save_file"), (shutil, "copyfile"), (os, "fsync"),
-    ):  # fmt: skip
-        monkeypatch.setattr(holder, name, counted(getattr(holder, name)))
-    return lambda: seen[0]
 
 
 def test_killed_at_every_point_the_product_is_absent_or_complete(
