@@ -23,11 +23,11 @@ TIMES = {"second": 200, "mini": 20}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("works", nargs="*", choices=[[], *WORKS], metavar="WORK", default=list(WORKS))
+    parser.add_argument("works", nargs="*", choices=[[], *WORKS], metavar="WORK", default=[])
     parser.add_argument("--seed", default="1")
     arguments = parser.parse_args()
     broken = False
-    for name in arguments.works:
+    for name in arguments.works or WORKS:
         for size, times in TIMES.items():
             if name.startswith("patch") and size == "mini":
                 continue  # a patch has no pack
