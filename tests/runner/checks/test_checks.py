@@ -106,6 +106,33 @@ JUDGEMENT = [
         "Field required",
     ),
 ]
+PLANS = [
+    (
+        "low: 1.1, high: 1.3, unit: ratio",
+        'low: 1, high: 2, unit: "%"',
+        "intent.expected_gain.high",
+        "inside the margin",
+    ),
+    ("high: 1.3, unit: ratio", "high: 1.04, unit: times", "intent.expected_gain.high", "lies inside the margin"),
+    ("margin: 0.05", "margin: 10", "intent.expected_gain.high", "a factor of 2.203e+04"),
+    ("pairs: 6}", "pairs: 6, tokens: 1}", "primary.tokens", "8 at least, not from 1"),
+    ("pairs: 6}", "pairs: 6, tokens: 1985}", "primary.tokens", "more than seat fake holds (2048)"),
+    ("pairs: 6}", "pairs: 6, streams: 33}", "primary.streams", "33 would wait in line"),
+    ("pairs: 6}", "pairs: 6, streams: 0}", "primary.streams", "are none"),
+    ("- name: speed", "- {name: speed, windows: {prompt_tokens: 1921}}", "gates.2.windows.prompt_tokens", "than seat"),
+    (
+        "- name: speed\n",
+        "- name: speed\n  - {name: finish, windows: {tokens: 4096}}\n",
+        "gates.3.windows.tokens",
+        "finish: 4096 tokens after 0",
+    ),
+    (
+        "- name: speed\n",
+        "- name: speed\n  - {name: four-streams, windows: {tokens: 2}}\n",
+        "gates.3.windows.tokens",
+        "tokens after the first",
+    ),
+]
 PRIOR_ART = "design: {prior_art: [{what: the incumbent, where: exllamav3, verdict: slow}]}\n"
 DUTIES = [
     (PRIOR_ART, "", "design.prior_art", "no prior art"),
@@ -122,7 +149,7 @@ DUTIES = [
 
 @pytest.mark.parametrize(
     ("old", "new", "field", "words"),
-    [*FACTS, *FLOORS, *JUDGEMENT, *DUTIES],
+    [*FACTS, *FLOORS, *JUDGEMENT, *PLANS, *DUTIES],
     ids=lambda value: value.strip()[:30] if isinstance(value, str) else "",
 )
 def test_one_wrong_thing_is_one_named_fault(old: str, new: str, field: str, words: str) -> None:
@@ -193,3 +220,24 @@ def test_a_kill_line_rests_on_a_figure_of_its_gate() -> None:
         "gate: kernel-time, metric: whatever it will be",  # still to be written
     ):
         assert not faults_of(old, new), new
+
+
+def test_what_can_just_be_decided_is_no_fault() -> None:
+    for old, new in (
+        ("low: 1.1, high: 1.3, unit: ratio", 'low: 4, high: 6, unit: "%"'),
+        ("pairs: 6}", "pairs: 6, tokens: 8}"),
+        ("pairs: 6}", "pairs: 6, tokens: 1984}"),
+        ("pairs: 6}", "pairs: 6, streams: 32}"),
+        ("margin: 0.05", "margin: 0.26"),
+    ):
+        assert faults_of(old, new) == (), new
+
+
+def test_a_margin_without_a_hope_beside_it_is_below_a_factor_of_two() -> None:
+    hope = (
+        "  expected_gain: {low: 1.1, high: 1.3, unit: ratio, basis: a share of the step, share: 0.31, rests_on: [time]}"
+    )
+    text = SOUND.replace(f"{hope}\n", "")
+    for margin, fields_at_fault in (("0.69", set()), ("0.7", {"primary.margin"})):
+        found = check(parse_order(text.replace("margin: 0.05", f"margin: {margin}")), load_manifest("fake"))
+        assert set(fields(found)) == fields_at_fault
