@@ -106,6 +106,31 @@ JUDGEMENT = [
         "Field required",
     ),
 ]
+LINE = "gates.3.measure.thresholds.1"
+GAIN = "pass_at: 1.15, unit: ratio"
+NOISE = [
+    (GAIN, f"{GAIN}, noise: {{half_width: 0, how: none, runs: 0}}", f"{LINE}.noise", "none that was measured"),
+    (GAIN, f"{GAIN}, noise: {{half_width: -5, how: none, runs: 9}}", f"{LINE}.noise", "none that was measured"),
+    (GAIN, f"{GAIN}, noise: {{half_width: 0.02, how: once, runs: 1}}", f"{LINE}.noise", "from 1 runs"),
+    (GAIN, f"{GAIN}, noise: {{half_width: 0.002, how: a, runs: 2}}", f"{LINE}.noise.half_width", "below the 0.01"),
+    (GAIN, f"kill_at: 1.005, {GAIN}", f"{LINE}.kill_at", "nearer to no change"),
+    (GAIN, f"{GAIN}, noise: {{half_width: 0.2, how: a, runs: 2}}", f"{LINE}.pass_at", "(a, 2 runs)"),
+    (GAIN, 'pass_at: 0.5, unit: "%"', f"{LINE}.pass_at", "nearer to no change"),
+    (GAIN, 'pass_at: 0.5, unit: "% of the step"', f"{LINE}.pass_at", "nearer to no change"),
+    (GAIN, "pass_at: 1.005, unit: times", f"{LINE}.pass_at", "nearer to no change"),
+    (
+        GAIN,
+        f'{GAIN}}}\n        - {{metric: gain, op: "<=", pass_at: 1.1, unit: ×',
+        "gates.3.measure.thresholds.2.pass_at",
+        "both",
+    ),
+    (
+        GAIN,
+        f'{GAIN}}}\n        - {{metric: gain, op: "<", pass_at: 15, unit: "%"',
+        "gates.3.measure.thresholds.2.pass_at",
+        "both",
+    ),
+]
 PLANS = [
     (
         "low: 1.1, high: 1.3, unit: ratio",
@@ -149,7 +174,7 @@ DUTIES = [
 
 @pytest.mark.parametrize(
     ("old", "new", "field", "words"),
-    [*FACTS, *FLOORS, *JUDGEMENT, *PLANS, *DUTIES],
+    [*FACTS, *FLOORS, *JUDGEMENT, *NOISE, *PLANS, *DUTIES],
     ids=lambda value: value.strip()[:30] if isinstance(value, str) else "",
 )
 def test_one_wrong_thing_is_one_named_fault(old: str, new: str, field: str, words: str) -> None:
@@ -241,3 +266,25 @@ def test_a_margin_without_a_hope_beside_it_is_below_a_factor_of_two() -> None:
     for margin, fields_at_fault in (("0.69", set()), ("0.7", {"primary.margin"})):
         found = check(parse_order(text.replace("margin: 0.05", f"margin: {margin}")), load_manifest("fake"))
         assert set(fields(found)) == fields_at_fault
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{GAIN}, noise: {{half_width: 0.02, how: twice, runs: 2}}",
+        f"kill_at: 1.0, {GAIN}",
+        "pass_at: 1.0, unit: ratio",
+        'pass_at: 4, unit: "%"',
+        f'{GAIN}}}\n        - {{metric: gain, op: "<=", pass_at: 1.3, unit: ratio',
+        f'{GAIN}}}\n        - {{metric: gain, op: "<=", pass_at: 1.1, unit: ratio, where: another case',
+    ],
+)
+def test_lines_beyond_the_noise_are_no_fault(line: str) -> None:
+    assert faults_of(GAIN, line) == ()
+
+
+def test_what_a_profiler_times_does_not_move_like_the_rate_of_the_seat() -> None:
+    line = "pass_at: 1.005, unit: ratio, noise: {half_width: 0.001, how: off before and after, runs: 2}"
+    assert f"{LINE}.noise.half_width" in fields(faults_of(GAIN, line))
+    profiled = SOUND.replace("needs: [gpu]", "needs: [profiler]").replace(GAIN, line)
+    assert check(parse_order(profiled), load_manifest("fake")) == ()
