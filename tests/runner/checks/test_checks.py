@@ -288,3 +288,42 @@ def test_what_a_profiler_times_does_not_move_like_the_rate_of_the_seat() -> None
     assert f"{LINE}.noise.half_width" in fields(faults_of(GAIN, line))
     profiled = SOUND.replace("needs: [gpu]", "needs: [profiler]").replace(GAIN, line)
     assert check(parse_order(profiled), load_manifest("fake")) == ()
+
+
+DERIVED = """  - id: chained
+    statement: Twice.
+    value: 92
+    label: measured
+    scope: here
+    probe: {kind: calculation, expression: 2 * wrong}
+  - id: further
+    statement: Four times.
+    value: 184
+    label: measured
+    scope: here
+    probe: {kind: calculation, expression: 2 * chained}
+added:"""
+
+
+def test_what_is_derived_from_a_refuted_fact_supports_nothing() -> None:
+    text = SOUND.replace("added:", DERIVED).replace(
+        "rests_on: [bytes]\n    measure", "rests_on: [further]\n    measure"
+    )
+    found = fields(check(parse_order(text), load_manifest("fake")))
+    assert set(found) == {"facts.4.probe", "facts.5.probe", "gates.3.rests_on.0"}
+    assert found["facts.5.probe"] == "further is derived from chained, and that from wrong, which is refuted"
+    standing = text.replace("expression: 2 * wrong", "expression: 4 * 23")
+    assert check(parse_order(standing), load_manifest("fake")) == ()
+
+
+def test_a_derived_fact_that_no_longer_stands_itself_may_keep_its_reckoning() -> None:
+    text = SOUND.replace("added:", DERIVED).replace("    scope: here\n", "    scope: here\n    status: refuted\n")
+    assert check(parse_order(text), load_manifest("fake")) == ()
+
+
+def test_what_takes_the_place_of_a_fact_stands_itself() -> None:
+    for successor, words in (("old", "superseded by itself"), ("wrong", "wrong, which is refuted")):
+        found = fields(faults_of("superseded_by: bytes", f"superseded_by: {successor}"))
+        assert words in found["facts.2.superseded_by"]
+    line = "  - {id: older, statement: It was 1 MB., label: estimate, status: superseded, superseded_by: old}\nadded:"
+    assert faults_of("added:", line) == ()
