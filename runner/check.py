@@ -106,7 +106,7 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
         *_id(order),
         *facts(order),
         *citations(order),
-        *floors(order),
+        *floors(order, manifest),
         *judgement(order, manifest),
         *amounts(order, manifest),
         *duties(order, manifest),

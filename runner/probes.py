@@ -102,10 +102,11 @@ def _calculated(fact: Fact, probe: Calculation, facts: tuple[Fact, ...]) -> Frac
 
 def _circle(fact: Fact, facts: tuple[Fact, ...]) -> tuple[str, ...]:
     """The way by which a fact is derived from itself; empty where it is not."""
-    ways, seen = [(fact.id, one) for one in operands(fact, facts)], set()
-    trails = {one.id: (fact.id, one.id) for _, one in ways}
+    ways = list(operands(fact, facts))
+    trails: dict[str, tuple[str, ...]] = {one.id: (fact.id, one.id) for one in ways}
+    seen: set[str] = set()
     while ways:
-        _, last = ways.pop()
+        last = ways.pop()
         if last.id == fact.id:
             return trails[last.id]
         if last.id in seen:
@@ -113,7 +114,7 @@ def _circle(fact: Fact, facts: tuple[Fact, ...]) -> tuple[str, ...]:
         seen.add(last.id)
         for one in operands(last, facts):
             trails.setdefault(one.id, (*trails[last.id], one.id))
-            ways.append((last.id, one))
+            ways.append(one)
     return ()
 
 

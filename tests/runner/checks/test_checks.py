@@ -51,6 +51,55 @@ FLOORS = [
     ("low: 1.1, high: 1.3", "low: 1.4, high: 1.3", "intent.expected_gain.low", "above the high end"),
     ("share: 0.31", "share: 1.2", "intent.expected_gain.share", "between 0 and 1"),
 ]
+BASED = "baseline: {kind: same-session, ref: 229 µs a launch}\n      thresholds:\n"
+ON_TIME = "rests_on: [bytes, time]\n    measure"
+ROOFLINE = [
+    (
+        "bytes: 18688512, bandwidth: 270, microseconds: 69.2",
+        "bytes: 1000, bandwidth: 270",
+        "floors.0.bytes",
+        "812544 bytes",
+    ),
+    (
+        "bytes: 18688512, bandwidth: 270, microseconds: 69.2",
+        "bytes: 18689000, bandwidth: 270",
+        "floors.0.bytes",
+        "no whole",
+    ),
+    ("bandwidth: 270, microseconds: 69.2", "bandwidth: 270000", "floors.0.bandwidth", "no memory of one device"),
+    (
+        "unit: µs, floor: least",
+        "kill_at: 50, unit: µs, floor: least",
+        "gates.3.measure.thresholds.0.kill_at",
+        "asks for 50",
+    ),
+    (
+        "pass_at: 88, unit: µs, floor: least",
+        "pass_at: 69, unit: μs, floor: least",
+        "gates.3.measure.thresholds.0.pass_at",
+        "asks for 69 µs",
+    ),
+    ("pass_at: 88, unit: µs", "pass_at: 69000, unit: ns", "gates.3.measure.thresholds.0.pass_at", "take at least"),
+    (
+        'metric: launch, op: "<=", pass_at: 88, unit: µs, floor: least',
+        'metric: the least launch, op: "<=", pass_at: 60, unit: µs',
+        "gates.3.measure.thresholds.0.pass_at",
+        "below floor least",
+    ),
+    ("high: 1.3,", "high: 1.5,", "intent.expected_gain.high", "at most 1.45 times"),
+    (
+        "low: 1.1, high: 1.3, unit: ratio",
+        'low: 40, high: 60, unit: "%"',
+        "intent.expected_gain.high",
+        "at most 1.45 times",
+    ),
+    (
+        "low: 1.1, high: 1.3, unit: ratio",
+        'low: 10, high: 33, unit: "% of the step"',
+        "intent.expected_gain.high",
+        "at most",
+    ),
+]
 JUDGEMENT = [
     (
         "pass_at: 1.15, unit: ratio",
@@ -174,7 +223,7 @@ DUTIES = [
 
 @pytest.mark.parametrize(
     ("old", "new", "field", "words"),
-    [*FACTS, *FLOORS, *JUDGEMENT, *NOISE, *PLANS, *DUTIES],
+    [*FACTS, *FLOORS, *ROOFLINE, *JUDGEMENT, *NOISE, *PLANS, *DUTIES],
     ids=lambda value: value.strip()[:30] if isinstance(value, str) else "",
 )
 def test_one_wrong_thing_is_one_named_fault(old: str, new: str, field: str, words: str) -> None:
@@ -327,3 +376,62 @@ def test_what_takes_the_place_of_a_fact_stands_itself() -> None:
         assert words in found["facts.2.superseded_by"]
     line = "  - {id: older, statement: It was 1 MB., label: estimate, status: superseded, superseded_by: old}\nadded:"
     assert faults_of("added:", line) == ()
+
+
+@pytest.mark.parametrize(
+    "base", [("      thresholds:\n", f"      {BASED}"), ("rests_on: [bytes]\n    measure", ON_TIME)]
+)
+def test_a_ratio_over_a_known_time_leaves_no_less_than_the_floor(base: tuple[str, str]) -> None:
+    text = SOUND.replace(*base, 1)
+    for line, least in (("pass_at: 3.3, unit: ratio", False), ("pass_at: 3.4, unit: ratio", True)):
+        found = fields(check(parse_order(text.replace(GAIN, line)), load_manifest("fake")))
+        assert set(found) == ({"gates.3.measure.thresholds.1.pass_at"} if least else set())
+    found = fields(check(parse_order(text.replace(GAIN, f"{GAIN}, stretch_at: 9")), load_manifest("fake")))
+    assert "the floor is 69.22 µs" in found["gates.3.measure.thresholds.1.stretch_at"]
+
+
+COUNTED = """  - id: experts
+    statement: Different experts of a step.
+    value: 22.95
+    unit: experts
+    label: measured
+    scope: 4 rows
+    probe: {kind: unique-experts, experts: 256, top_k: 6, rows: 4}
+  - {id: read, statement: Cold., value: 270, unit: GB/s, label: measured, scope: seat, evidence: {file: a.md}}
+added:"""
+FLOOR = "bytes: 18688512, bandwidth: 270, microseconds: 69.2, rests_on: [bytes]"
+
+
+@pytest.mark.parametrize(
+    ("floor", "field"),
+    [
+        ("bytes: 18647885, bandwidth: 270, rests_on: [bytes, experts, read]", ""),
+        ("bytes: 18688512, bandwidth: 270, rests_on: [bytes, read]", ""),
+        ("bytes: 812544, bandwidth: 270, rests_on: [bytes, experts]", "floors.0.bytes"),
+        ("bytes: 18688512, bandwidth: 288, rests_on: [bytes, read]", "floors.0.bandwidth"),
+    ],
+)
+def test_a_floor_is_what_its_facts_make(floor: str, field: str) -> None:
+    text = SOUND.replace("added:", COUNTED).replace(FLOOR, floor)
+    assert set(fields(check(parse_order(text), load_manifest("fake")))) == ({field} if field else set())
+
+
+def test_a_bandwidth_is_not_far_beyond_what_the_seat_was_measured_at() -> None:
+    for bandwidth, beyond in (("288", False), ("361", True)):
+        text = SOUND.replace("bandwidth: 270, microseconds: 69.2", f"bandwidth: {bandwidth}")
+        found = fields(check(parse_order(text), load_manifest("ohtani-tp8")))
+        assert ("floors.0.bandwidth" in found) is beyond
+
+
+def test_hopes_and_times_at_their_very_bound_are_no_fault() -> None:
+    for old, new in (
+        ("high: 1.3,", "high: 1.45,"),
+        ("low: 1.1, high: 1.3, unit: ratio", 'low: 10, high: 44, unit: "%"'),
+        ("low: 1.1, high: 1.3, unit: ratio", 'low: 10, high: 31, unit: "% of the step"'),
+        ("unit: µs, floor: least", "kill_at: 88, unit: µs, floor: least"),
+        (
+            'metric: launch, op: "<=", pass_at: 88, unit: µs, floor: least',
+            'metric: another, op: "<=", pass_at: 6, unit: µs',
+        ),
+    ):
+        assert faults_of(old, new) == (), new
