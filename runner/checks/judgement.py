@@ -7,6 +7,7 @@ from decimal import Decimal
 from itertools import pairwise
 from math import log
 
+from runner.capabilities import lacking
 from runner.checks.fault import Fault
 from runner.checks.floors import MICROSECONDS
 from runner.checks.gains import RATIOS, factor, is_per_cent
@@ -70,7 +71,7 @@ def _measure(path: Path, measure: Measure, manifest: SeatManifest | None) -> Ite
         yield from _threshold((*path, "thresholds", position), measure, threshold, manifest)
     yield from _contradictions(path, measure)
     for need in measure.needs:
-        if manifest is not None and need in manifest.lacks and measure.substitute is None:
+        if manifest is not None and need in lacking(manifest) and measure.substitute is None:
             message = f"seat {manifest.name} has no {need}: name a substitute, or another seat"
             yield Fault((*path, "needs"), message)
 
