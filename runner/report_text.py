@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runner.markdown import cell, table
+from runner.model.attempt import History
 from runner.model.report import Measured, ReportPredicate
 from runner.model.verdict import Status
 from runner.summary import attempt_outcome, engagement_text, primary_rate, unwatched, without_sample
@@ -90,16 +91,24 @@ def _not_run(report: ReportPredicate, measured: Measured) -> list[str]:
     ]
 
 
-def _attempts(report: ReportPredicate) -> list[str]:
+def attempt_lines(craft: History | None) -> list[str]:
     """Nothing where nobody was given the order."""
-    if report.craft is None:
+    if craft is None:
         return []
+    unproven = craft.unproven
     rows = [
-        (one.number, one.craftsperson, one.session.sandbox, ", ".join(one.changed), attempt_outcome(one))
-        for one in report.craft.attempts
+        (
+            one.number,
+            f"said to be {one.craftsperson}" if unproven else one.craftsperson,
+            one.session.sandbox,
+            ", ".join(one.changed),
+            attempt_outcome(one),
+        )
+        for one in craft.attempts
     ]
-    lines = ["## Attempts", "", *table(("attempt", "by", "sandbox", "changed", "what came of it"), rows)]
-    if missed := unwatched(report.craft.attempts):
+    title = ["## Attempts as told, not proven", "", f"{cell(unproven)}.", ""] if unproven else ["## Attempts", ""]
+    lines = [*title, *table(("attempt", "by", "sandbox", "changed", "what came of it"), rows)]
+    if missed := unwatched(craft.attempts):
         lines += ["## What nobody watched of them", "", *table(("attempt", "what"), missed)]
     return lines
 
@@ -142,7 +151,7 @@ def render(report: ReportPredicate, measured: Measured) -> str:
             *_verdicts(report),
             *_figures(report),
             *_not_run(report, measured),
-            *_attempts(report),
+            *attempt_lines(report.craft),
             *_boots(measured),
             *_engagement(measured),
             "## Cases that each gate had to refuse first",
@@ -159,4 +168,4 @@ def render(report: ReportPredicate, measured: Measured) -> str:
     )
 
 
-__all__ = ["render"]
+__all__ = ["attempt_lines", "render"]

@@ -27,13 +27,19 @@ class Told:
 
 def told(report: ReportPredicate, waivers: Waivers) -> list[Told]:
     """The tables that have a row."""
-    attempts = report.craft.attempts if report.craft else ()
+    attempts, unproven = (report.craft.attempts, report.craft.unproven) if report.craft else ((), "")
     tables = (
         Told(
-            "Attempts",
+            f"Attempts as told, not proven: {unproven}" if unproven else "Attempts",
             ("attempt", "by", "sandbox", "changed", "what came of it"),
             tuple(
-                (str(one.number), one.craftsperson, one.session.sandbox, ", ".join(one.changed), attempt_outcome(one))
+                (
+                    str(one.number),
+                    f"said to be {one.craftsperson}" if unproven else one.craftsperson,
+                    one.session.sandbox,
+                    ", ".join(one.changed),
+                    attempt_outcome(one),
+                )
                 for one in attempts
             ),
         ),

@@ -107,6 +107,24 @@ def test_attempts_end_with_the_last_one_allowed(
     assert settled(bench, small.workspace)[-1] == last
 
 
+def test_what_takes_its_refused_work_back_has_changed_nothing(small: Kit) -> None:
+    small.crew("takes_back", limits=attempts(2))
+    carried = carry_out(small.given())
+    one, two = carried.attempts
+    assert one.judged and one.judged.refused == {"kld": Status.FAIL}
+    assert (carried.code, two.commit, two.changed) == (1, None, ())
+    assert [finding.kind for finding in two.findings] == ["no-change"]
+    assert "those of the base" in two.findings[0].detail
+
+
+def test_another_mode_alone_is_no_change_and_beside_work_it_is_none_either(small: Kit) -> None:
+    small.crew("changes_modes", limits=attempts(2))
+    carried = carry_out(small.given())
+    one, two = carried.attempts
+    assert [finding.kind for finding in one.findings] == ["no-change"]
+    assert (carried.code, two.findings, two.changed) == (0, (), ("kernels/cpu/toy.txt",))
+
+
 def test_what_does_not_build_is_told_and_comes_back(small: Kit) -> None:
     small.crew("forgets")
     carried = carry_out(small.given())
