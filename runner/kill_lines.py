@@ -43,4 +43,10 @@ def struck(lines: Sequence[KillLine], gate: str, status: Status, figures: Sequen
     return any(strikes(line, status, figures) for line in lines if line.gate == gate)
 
 
-__all__ = ["strikes", "struck"]
+def words_of(line: KillLine) -> str:
+    """``kld FAIL or INVALID``, or ``speed log-ratio, median < 0.1``."""
+    figure = f"{line.metric} {line.op} {line.value} {line.unit or ''}".strip() if line.metric else "FAIL or INVALID"
+    return f"{line.gate} {figure}"
+
+
+__all__ = ["strikes", "struck", "words_of"]

@@ -13,6 +13,7 @@ from runner.check import check
 from runner.checks.judgement import planned_gates
 from runner.draw import commitment
 from runner.errors import InputError
+from runner.kill_lines import words_of
 from runner.launches import launches
 from runner.model.order import KernelOrder, RecipeOrder, RunnableOrder, WorkOrder, load_order
 from runner.model.order.text import line_of
@@ -135,7 +136,7 @@ def _planned_lines(order: WorkOrder) -> list[str]:
 def _kill_lines(order: WorkOrder) -> list[str]:
     lines = []
     for line in order.kill_lines:
-        figure = f"{line.metric} {line.op} {line.value} {line.unit or ''}".strip() if line.metric else "FAIL or INVALID"
+        figure = words_of(line).removeprefix(f"{line.gate} ")
         lines.append(f"  {line.gate:<22} {figure}: {line.action}{f' (stage {line.stage})' if line.stage else ''}")
     return ["", "kill lines:", *lines] if lines else []
 

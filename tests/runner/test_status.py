@@ -84,6 +84,10 @@ def test_a_kill_line_stops_the_work(kit: Kit, capsys: pytest.CaptureFixture[str]
     assert (state(kit).stage, state(kit).next) == ("killed", "a new version of the order")
     with pytest.raises(StateError, match="a kill line struck"):
         dispatch(kit.given())
+    capsys.readouterr()
+    for words in ([], ["--candidate", str(candidate)]):
+        assert run(["execute", str(kit.order), *words, "--quiet"]) == 2
+        assert f"kld FAIL or INVALID in run {answer['run']}" in capsys.readouterr().err
     seen = picture(Path(answer["report"]).name)
     assert (seen.ended, seen.step, seen.notes) == (True, "reported FAIL", ("kill line kld struck",))
     capsys.readouterr()
