@@ -9,11 +9,13 @@ from runner.attest.statement import Signed, moment
 from runner.counts import refusal
 from runner.gates.registry import waivable
 from runner.judge import withdrawals
+from runner.kill_lines import words_of
 from runner.ledger import Ledger
 from runner.lineage import dated_back
 from runner.model.adoption import Adoption, Observation, ReportName, Revocation, Waiver
 from runner.model.report import GatePart, ReportPredicate
 from runner.model.verdict import Status
+from runner.order_lines import lines_struck
 
 
 def fault_of(made: Adoption | Waiver | Revocation, ledger: Ledger) -> str:
@@ -174,6 +176,13 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
     waived, faults = _waived(entry, adoption, at, ledger)
     found += faults
     found += _gate_objections(report, waived)
+    if adoption.scope != "descriptive":
+        found += [
+            f"kill line {words_of(line)} struck: the work is delivered switched off, so it can only be adopted as "
+            "descriptive"
+            for line in lines_struck(report)
+            if line.action == "ship-off"
+        ]
     if claims((gate.name, gate.verdict) for gate in report.gates) and len(report.assurance) < NEEDED:
         stood = ", ".join(report.assurance) or "none"
         found.append(f"{NEEDED} witnesses from outside the engine are needed; {stood} stood")

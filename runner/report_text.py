@@ -6,6 +6,7 @@ from runner.markdown import cell, table
 from runner.model.attempt import History
 from runner.model.report import Measured, ReportPredicate
 from runner.model.verdict import Status
+from runner.order_lines import struck_rows
 from runner.summary import attempt_outcome, engagement_text, primary_rate, unwatched, without_sample
 
 _MEANING = {
@@ -22,6 +23,12 @@ def _verdicts(report: ReportPredicate) -> list[str]:
         (f"{gate.name}@{gate.version}", gate.verdict, "; ".join(gate.reasons) or "as required") for gate in report.gates
     ]
     return ["## Verdicts", "", *table(("gate", "verdict", "why"), rows)]
+
+
+def _lines_struck(report: ReportPredicate) -> list[str]:
+    """Nothing where none struck, or only such as stop the work: the verdicts say that."""
+    rows = struck_rows(report)
+    return ["## Kill lines that struck", "", *table(("line", "action", "what follows"), rows)] if rows else []
 
 
 def _figures(report: ReportPredicate) -> list[str]:
@@ -149,6 +156,7 @@ def render(report: ReportPredicate, measured: Measured) -> str:
             "",
             *table(("", ""), facts),
             *_verdicts(report),
+            *_lines_struck(report),
             *_figures(report),
             *_not_run(report, measured),
             *attempt_lines(report.craft),

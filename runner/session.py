@@ -12,7 +12,6 @@ from typing import Any
 
 from runner.clock import now
 from runner.craft.candidate import take
-from runner.craft.dispatch import require_alive
 from runner.craft.taken import REFUSED
 from runner.digest import sha256_bytes
 from runner.errors import InputError, StateError
@@ -36,8 +35,7 @@ def open_run(
     """A new run of ``order``, or the run ``resume`` again. A frozen ``candidate`` stays with the run it was given to.
 
     Raises as :func:`runner.craft.candidate.take`, InputError for an unknown run or an order other than the one the run
-    was started with, an order that cannot be decided, StateError where another process works on the run or
-    a kill line struck a candidate of the order, and SeatError
+    was started with, an order that cannot be decided, StateError where another process works on the run, and SeatError
     for an order that waits for a seat or gate still to be written. What is refused leaves no run.
     """
     file = load_order(order)
@@ -46,7 +44,6 @@ def open_run(
     require_ready(loaded, manifest)
     require_finished(loaded, workspace())
     if not resume:
-        require_alive(file, workspace())
         require_decidable(loaded, manifest)
         if candidate is None:
             require_written(loaded, order, manifest)

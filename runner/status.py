@@ -16,10 +16,12 @@ from runner.craft.dispatch import earlier, settled
 from runner.craft.interruption import interruption
 from runner.errors import InputError
 from runner.items import FILE, open_items
+from runner.kill_lines import words_of
 from runner.listing import Listed, list_reports
 from runner.model.base import Record
 from runner.model.order import OrderFile, SurveyOrder, WorkOrder, files_of, load_order
 from runner.model.report import ReportPredicate
+from runner.order_lines import lines_struck
 from runner.paths import command
 from runner.readiness import missing
 from runner.session import RunState, runs
@@ -50,14 +52,16 @@ def order_states(workspace: Path) -> tuple[OrderStatus, ...]:
     """Every order file of the workspace, by name. Raises TrustError where the ledger does not hold."""
     trust = load_trust(workspace)
     book = ledger.load(workspace, trust)
-    texts = {entry.digest: report.order.digest for entry, report in book.of(ReportPredicate)}
-    listed = [(one, texts.get(one.digest, "")) for one in list_reports(book)]
+    reports = {entry.digest: report for entry, report in book.of(ReportPredicate)}
+    listed = [(one, reports.get(one.digest)) for one in list_reports(book)]
     mine = runs()
     paths = sorted(path for path in (workspace / "orders").glob("*.yaml") if path.name != FILE.name)
     return tuple(_state(workspace, path, listed, mine) for path in paths)
 
 
-def _state(workspace: Path, path: Path, listed: list[tuple[Listed, str]], mine: list[RunState]) -> OrderStatus:
+def _state(
+    workspace: Path, path: Path, listed: list[tuple[Listed, ReportPredicate | None]], mine: list[RunState]
+) -> OrderStatus:
     shown = str(path.relative_to(workspace))
     try:
         file = load_order(path)
@@ -88,7 +92,11 @@ def _state(workspace: Path, path: Path, listed: list[tuple[Listed, str]], mine: 
 
 
 def _stage(
-    workspace: Path, path: Path, file: OrderFile, listed: list[tuple[Listed, str]], mine: list[RunState]
+    workspace: Path,
+    path: Path,
+    file: OrderFile,
+    listed: list[tuple[Listed, ReportPredicate | None]],
+    mine: list[RunState],
 ) -> tuple[Stage, str, str]:
     """Stage, detail and next action: what is happening now first, then what happened last."""
     shown, bench = path.relative_to(workspace), Bench.of(file)
@@ -121,7 +129,7 @@ def _stage(
         return "refused", f"attempt {last.number}: {attempt_outcome(last)}", again
     if last and last.waits:
         return "frozen", f"attempt {last.number} by {last.craftsperson}, commit {last.commit}", again
-    reports = [one for one, digest in listed if digest == file.digest]
+    reports = [(one, report) for one, report in listed if report and report.order.digest == file.digest]
     before = earlier(bench, file.order.version, workspace)
     for one in (*before, *attempts[-1:]):
         if one.judged and one.judged.killed:
@@ -129,7 +137,7 @@ def _stage(
             detail = f"kill line {', '.join(one.judged.killed)} struck in attempt {one.number}{where}"
             return "killed", detail, "a new version of the order"
     if reports:
-        return _judged(reports[-1], again or command("execute", shown))
+        return _judged(*reports[-1], again or command("execute", shown))
     if faults := check_file(path):
         return "draft", str(faults[0]).replace(str(path), str(shown)), command("check", shown)
     if lacking := _lacking(file.order):
@@ -161,14 +169,17 @@ def _lacking(order: WorkOrder) -> tuple[str, ...]:
     return missing(order, load_manifest(target.seat))
 
 
-def _judged(report: Listed, again: str) -> tuple[Stage, str, str]:
-    detail = f"run {report.run}: {report.verdict}, {report.state}"
+def _judged(report: Listed, read: ReportPredicate, again: str) -> tuple[Stage, str, str]:
+    struck = lines_struck(read)
+    told = "".join(f"; kill line {words_of(line)} struck: {line.action}" for line in struck)
+    detail = f"run {report.run}: {report.verdict}, {report.state}{told}"
     if report.state in ("adopted", "rejected"):
         return "decided", detail, "nothing"
     if report.state == "refused":
         return "judged", f"{detail}: {report.reason}", command("verify", f"reports/{report.order}/{report.run}")
     if report.verdict == "PASS" and not report.seat.endswith(("(simulated)", "(none)")):
-        return "judged", detail, f"runner adopt {report.run}"
+        off = any(line.action == "ship-off" for line in struck)
+        return "judged", detail, f"runner adopt {report.run}{' --descriptive' if off else ''}"
     return "judged", detail, f"runner review {report.run}" if report.verdict == "PASS" else again
 
 

@@ -103,11 +103,19 @@ def _kill_line(path: Path, line: KillLine) -> Iterator[Fault]:
         yield Fault(path, f"{line.gate}: metric, op and value belong together")
 
 
+def looked_at_by_a_person(order: WorkOrder, gate: str) -> frozenset[str]:
+    """Metrics of the lines that the order draws on a gate which exists and which that gate does not judge."""
+    asked = [one for one in order.gates if one.name == gate and one.planned is None and one.measure is not None]
+    return frozenset(line.metric for one in asked if one.measure for line in one.measure.thresholds)
+
+
 def _figure(path: Path, line: KillLine, order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
-    """A line that stops the work on a figure which its gate never gives would stop a candidate that passes."""
-    if line.action != "stop" or line.metric is None:
+    """A line on a figure which its gate never gives would strike on a candidate that passes."""
+    if line.metric is None:
         return
     parts = figure(line.gate, line.metric)
+    if parts is None and line.action != "stop" and line.metric in looked_at_by_a_person(order, line.gate):
+        return
     if parts is None:
         known = "; ".join(FIGURES.get(line.gate, ())) or "none that a line can rest on"
         yield Fault(path, f"gate {line.gate} gives no figure {line.metric!r}; its figures: {known}")

@@ -181,15 +181,18 @@ def _may_go_on(given: Dispatch, attempts: Sequence[Attempt]) -> None:
         )
 
 
-def require_alive(file: OrderFile, workspace: Path) -> None:
-    """Raises StateError where a kill line of the order struck a candidate: what is stopped is not executed either."""
+def require_alive(file: OrderFile, workspace: Path, resumed: str = "") -> None:
+    """Raises StateError where a kill line of the order struck a candidate: what is stopped is not executed either.
+
+    ``resumed`` may end: the very run in which it struck.
+    """
     bench = Bench.of(file)
-    _require_alive(file.order, earlier(bench, file.order.version, workspace), settled(bench, workspace))
+    _require_alive(file.order, earlier(bench, file.order.version, workspace), settled(bench, workspace), resumed)
 
 
-def _require_alive(order: WorkOrder, before: Sequence[Attempt], attempts: Sequence[Attempt]) -> None:
+def _require_alive(order: WorkOrder, before: Sequence[Attempt], attempts: Sequence[Attempt], resumed: str = "") -> None:
     killed = next((one.judged for one in (*before, *attempts[-1:]) if one.judged and one.judged.killed), None)
-    if killed:
+    if killed and killed.run != resumed:
         lines = [words_of(line) for line in order.kill_lines if line.action == "stop" and line.gate in killed.killed]
         raise StateError(
             "a kill line struck: the work on this order is stopped",

@@ -1,4 +1,4 @@
-"""What people did about a report, as tables: attempts at the order, rulings in it, waivers of its gates."""
+"""What people decided and did about a report, as tables: kill lines, attempts at the order, rulings in it, waivers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from runner.attest.statement import Signed
 from runner.errors import InputError
 from runner.model.adoption import Waiver
 from runner.model.report import ReportPredicate
+from runner.order_lines import struck_rows
 from runner.summary import attempt_outcome, unwatched
 from runner.yaml_strict import parse
 
@@ -29,6 +30,7 @@ def told(report: ReportPredicate, waivers: Waivers) -> list[Told]:
     """The tables that have a row."""
     attempts, unproven = (report.craft.attempts, report.craft.unproven) if report.craft else ((), "")
     tables = (
+        Told("Kill lines that struck", ("line", "action", "what follows"), struck_rows(report)),
         Told(
             f"Attempts as told, not proven: {unproven}" if unproven else "Attempts",
             ("attempt", "by", "sandbox", "changed", "what came of it"),

@@ -18,6 +18,7 @@ from runner.attest.statement import sign
 from runner.attest.trust import load_trust, repository_file, signer_line, trust_key, user_file
 from runner.decide import Desk
 from runner.errors import CarveError, InputError, TrustError
+from runner.gates.figure_names import FIGURES
 from runner.gates.registry import Withdrawn
 from runner.model.adoption import Observation
 from runner.model.boot import Label
@@ -180,6 +181,39 @@ def test_a_gate_that_does_not_pass_blocks(
     publish(workspace, demo_runner, make_run(rates=rates), tmp_path / "s")
     with pytest.raises(TrustError, match="gate speed is FAIL"):
         decide.adopt(desk(workspace, demo_adopter), "r1", "anyway")
+
+
+SHIPS_OFF = "kill_lines: [{{gate: speed{figure}, action: ship-off}}]\n"
+
+
+@pytest.fixture
+def _ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The made-up gate's figure."""
+    monkeypatch.setitem(FIGURES, "speed", ("ratio",))
+
+
+@pytest.mark.usefixtures("_ratio")
+def test_what_is_delivered_switched_off_never_stands(
+    workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
+) -> None:
+    struck = SHIPS_OFF.format(figure=', metric: ratio, op: "<", value: 5')
+    publish(workspace, demo_runner, make_run(more=struck), tmp_path / "state")
+    told = (workspace / "reports" / "mini-lna2" / "r1" / "report.md").read_text()
+    assert "## Kill lines that struck" in told
+    assert "| ship-off |" in told
+    with pytest.raises(TrustError, match=r"kill line speed ratio < 5 struck: the work is delivered switched off"):
+        decide.adopt(desk(workspace, demo_adopter), "r1", "good")
+    decide.adopt(desk(workspace, demo_adopter), "r1", "good, and off", descriptive=True)
+
+
+@pytest.mark.usefixtures("_ratio")
+@pytest.mark.parametrize("figure", ["", ', metric: ratio, op: "<", value: 1.5'])
+def test_a_line_that_did_not_strike_holds_nothing_up(
+    workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path, figure: str
+) -> None:
+    publish(workspace, demo_runner, make_run(more=SHIPS_OFF.format(figure=figure)), tmp_path / "state")
+    assert "Kill lines" not in (workspace / "reports" / "mini-lna2" / "r1" / "report.md").read_text()
+    decide.adopt(desk(workspace, demo_adopter), "r1", "good")
 
 
 def test_a_waiver_with_a_reason_and_an_end_lets_it_through_until_then(

@@ -189,7 +189,21 @@ def test_a_kill_line_rests_on_a_figure_of_its_gate() -> None:
     old = "gate: kernel-time, metric: launch"
     for new in (
         "gate: engaged, metric: windows proved",
-        "gate: engaged, metric: x, action: ship-off",  # ends no work
+        "gate: engaged, metric: candidate launches, action: ship-off",
         "gate: kernel-time, metric: whatever it will be",  # still to be written
     ):
         assert not faults_of(old, new), new
+    for action in ("ship-off", "record", "stop"):
+        found = fields(faults_of(old, f"gate: engaged, metric: x, action: {action}"))
+        assert "gives no figure 'x'" in found["kill_lines.0.metric"], action
+
+
+def test_a_line_that_a_person_looks_at_stops_no_work_by_itself() -> None:
+    """The gate does not give its figure; what was drawn for a person may ship the work switched off."""
+    drawn = "  - name: restore\n    measure: {place: person, thresholds: [{metric: x, op: '<', kill_at: 1, unit: s}]}\n"
+    text = SOUND.replace("  - name: restore\n", drawn)
+    old, manifest = "gate: kernel-time, metric: launch", load_manifest("fake")
+    assert not check(parse_order(text.replace(old, "gate: restore, metric: x, action: ship-off")), manifest)
+    for wrong in ("gate: restore, metric: x", "gate: restore, metric: y, action: ship-off"):
+        found = fields(check(parse_order(text.replace(old, wrong)), manifest))
+        assert "gives no figure" in found["kill_lines.0.metric"], wrong

@@ -16,9 +16,10 @@ from runner.cli import run
 from runner.clock import now
 from runner.craft.bench import Bench, benches, crafts
 from runner.craft.candidate import take
-from runner.craft.crew import load_crew
+from runner.craft.crew import craftsperson, load_crew
 from runner.craft.dispatch import Dispatch, dispatch, settled
 from runner.craft.leases import alone, take_lease
+from runner.craft.start import deviations
 from runner.craft.store import tree_digest
 from runner.craft.taken import read_candidate
 from runner.errors import InputError, StateError, TrustError
@@ -303,6 +304,20 @@ def test_an_agent_that_asks_nobody_needs_a_sandbox_and_a_reason_for_the_network(
     assert isinstance(made, Attempt)
     assert made.deviations[0] == "network open: its model is far away"
     assert "bubblewrap is missing" in made.deviations[1]
+
+
+def test_an_index_alone_is_a_limit_that_nothing_keeps(kit: Kit) -> None:
+    kit.crew("honest", limits=LIMITS.replace("{", "{network: open, "))
+    kit.order.write_text(order_text() + "constraints: {network: index-only}\n")
+    made = given_to(kit)
+    assert made.deviations[0].startswith("network open: the order allows package indexes alone")
+    history = Bench.of(load_order(kit.order)).history()
+    assert made.deviations[0] in "\n".join(attempt_lines(history))
+    entry = craftsperson(kit.workspace, "crafter")
+    for network, limit in (("open", "open"), ("index-only", "none"), ("none", "none")):
+        kit.order.write_text(order_text() + f"constraints: {{network: {network}}}\n")
+        less = entry.model_copy(update={"limits": entry.limits.model_copy(update={"network": limit})})
+        assert not [one for one in deviations(less, load_order(kit.order).order, "") if one.startswith("network")]
 
 
 def test_nothing_hidden_is_made_readable(kit: Kit) -> None:
