@@ -36,6 +36,7 @@ from runner.model.order import (
     load_order,
 )
 from runner.model.seat import SeatManifest
+from runner.order_lines import for_a_person
 from runner.plan_parameters import half_width, sealed_parameters
 from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY, NEEDS_PRODUCT
 from runner.probes import findings
@@ -73,10 +74,12 @@ def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
 
 
 def looked_at(path: Path) -> str:
-    """How many facts of an order without faults were derived again, and what is still to be written, in words."""
+    """Of an order without faults, in words: facts derived again, what is still to be written, what nobody judges."""
     order = load_order(path).order
     waits = "".join(f"; {name} is still to be written: runner dispatch" for name in to_be_written(order))
-    return _derived(order.facts) + waits
+    names = ", ".join(dict.fromkeys(name for name, _ in for_a_person(order)))
+    left = f"; no gate judges the lines under measure of {names}: a person looks at them" if names else ""
+    return _derived(order.facts) + waits + left
 
 
 def _derived(facts: tuple[Fact, ...]) -> str:

@@ -19,6 +19,7 @@ from runner.model.order import KernelOrder, RecipeOrder, RunnableOrder, WorkOrde
 from runner.model.order.text import line_of
 from runner.model.plan import PlannedWindow
 from runner.model.seat import SeatManifest
+from runner.order_lines import for_a_person
 from runner.paths import source_root
 from runner.plan import compile_plan, plan_digest, runnable, seconds_of, target_of
 from runner.plan_odds import odds
@@ -52,6 +53,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         "judgement": judgement_digest(order),
         "missing": absent,
         "planned_gates": [request.model_dump(mode="json", exclude_none=True) for request in planned_gates(order)],
+        "open_for_a_person": [{"gate": name, "line": line} for name, line in for_a_person(order)],
         "plan": plan.model_dump(mode="json"),
         "make": work,
         "launch": launch,
@@ -84,7 +86,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         for one in chances
     ]
     lines.append(f"a good candidate fails for no reason in {value['false_fail_together']:.2%} of runs")
-    lines += _planned_lines(order) + _kill_lines(order)
+    lines += _planned_lines(order) + _kill_lines(order) + _open_lines(order)
     lines += [line for boot, words in launch.items() for line in ("", f"{boot}:", f"  {shlex.join(words)}")]
     if absent:
         lines += ["", "execute would refuse this order now:", *(f"  {line}" for line in absent)]
@@ -139,6 +141,12 @@ def _kill_lines(order: WorkOrder) -> list[str]:
         figure = words_of(line).removeprefix(f"{line.gate} ")
         lines.append(f"  {line.gate:<22} {figure}: {line.action}{f' (stage {line.stage})' if line.stage else ''}")
     return ["", "kill lines:", *lines] if lines else []
+
+
+def _open_lines(order: WorkOrder) -> list[str]:
+    """What the order draws beside what its gates judge."""
+    lines = [f"  {name:<22} {line}" for name, line in for_a_person(order)]
+    return ["", "lines that no gate judges, open for a person:", *lines] if lines else []
 
 
 def _window_line(window: PlannedWindow) -> str:

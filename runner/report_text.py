@@ -6,7 +6,7 @@ from runner.markdown import cell, table
 from runner.model.attempt import History
 from runner.model.report import Measured, ReportPredicate
 from runner.model.verdict import Status
-from runner.order_lines import struck_rows
+from runner.order_lines import open_rows, struck_rows
 from runner.summary import attempt_outcome, engagement_text, primary_rate, unwatched, without_sample
 
 _MEANING = {
@@ -29,6 +29,12 @@ def _lines_struck(report: ReportPredicate) -> list[str]:
     """Nothing where none struck, or only such as stop the work: the verdicts say that."""
     rows = struck_rows(report)
     return ["## Kill lines that struck", "", *table(("line", "action", "what follows"), rows)] if rows else []
+
+
+def _open(report: ReportPredicate) -> list[str]:
+    """Nothing where the order draws no line that its gates do not judge."""
+    rows = open_rows(report)
+    return ["## Lines that no gate judged: open for a person", "", *table(("gate", "line"), rows)] if rows else []
 
 
 def _figures(report: ReportPredicate) -> list[str]:
@@ -157,6 +163,7 @@ def render(report: ReportPredicate, measured: Measured) -> str:
             *table(("", ""), facts),
             *_verdicts(report),
             *_lines_struck(report),
+            *_open(report),
             *_figures(report),
             *_not_run(report, measured),
             *attempt_lines(report.craft),

@@ -10,7 +10,7 @@ from runner.attest.statement import Signed
 from runner.errors import InputError
 from runner.model.adoption import Waiver
 from runner.model.report import ReportPredicate
-from runner.order_lines import struck_rows
+from runner.order_lines import open_rows, struck_rows
 from runner.summary import attempt_outcome, unwatched
 from runner.yaml_strict import parse
 
@@ -31,6 +31,7 @@ def told(report: ReportPredicate, waivers: Waivers) -> list[Told]:
     attempts, unproven = (report.craft.attempts, report.craft.unproven) if report.craft else ((), "")
     tables = (
         Told("Kill lines that struck", ("line", "action", "what follows"), struck_rows(report)),
+        Told("Lines that no gate judged: open for a person", ("gate", "line"), open_rows(report)),
         Told(
             f"Attempts as told, not proven: {unproven}" if unproven else "Attempts",
             ("attempt", "by", "sandbox", "changed", "what came of it"),

@@ -216,6 +216,19 @@ def test_a_line_that_did_not_strike_holds_nothing_up(
     decide.adopt(desk(workspace, demo_adopter), "r1", "good")
 
 
+def test_a_line_that_no_gate_judged_is_open_for_a_person(
+    workspace: Path, demo_runner: PrivateKey, tmp_path: Path
+) -> None:
+    line = '{metric: decode rate, op: ">=", pass_at: 1000000, kill_at: 900000, unit: tok/s}'
+    asked = f"  - {{name: speed, parameters: {{margin_percent: 5}}, measure: {{place: seat, thresholds: [{line}]}}}}\n"
+    publish(workspace, demo_runner, make_run(gates=asked), tmp_path / "state")
+    told = (workspace / "reports" / "mini-lna2" / "r1" / "report.md").read_text()
+    assert "## Lines that no gate judged: open for a person" in told
+    assert "1000000 tok/s (kill 900000)" in told
+    publish(workspace, demo_runner, make_run(run="r2"), tmp_path / "state")
+    assert "open for a person" not in (workspace / "reports" / "mini-lna2" / "r2" / "report.md").read_text()
+
+
 def test_a_waiver_with_a_reason_and_an_end_lets_it_through_until_then(
     workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
 ) -> None:
