@@ -115,7 +115,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def surroundings(folder: Path) -> None:
-    """Where this process and those that it starts find the job's code and keep what they build: beside the job."""
+    """Where this process and those that it starts find the job's code and keep what they build: beside the job.
+
+    The job is the workspace here: a sandbox hides it, with its seed.
+    """
+    os.environ["CARVE_WORKSPACE"] = str(folder)
     root = source_root()
     path = os.pathsep.join([str(root), str(root / "kernels"), *filter(None, [os.environ.get("PYTHONPATH")])])
     os.environ["PYTHONPATH"] = os.environ["CARVE_PYTHONPATH"] = path
