@@ -15,6 +15,7 @@ from rich.console import Console
 from runner.cli import run
 from runner.digest import canonical_json
 from runner.errors import InputError
+from runner.paths import source_root
 from runner.review.text import Text
 from runner.visible import as_json, told, visible
 
@@ -103,3 +104,13 @@ def test_a_strange_report_writes_no_line_of_its_own(tmp_path: Path, capsys: pyte
         assert not any(line.startswith("authentic") for line in (told.out + told.err).splitlines())
     assert run(["verify", str(path)]) == 3
     assert "x\\u001b[2K\\u000aauthentic" in capsys.readouterr().err.partition("found:")[2]
+
+
+def test_a_strange_order_writes_no_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    strange, honest = tmp_path / "x\nall: good", source_root() / "orders" / "fake-lna2.yaml"
+    for text in ("{", honest.read_text()):
+        strange.write_text(text)
+        run(["check", str(strange), str(honest)])
+        lines = capsys.readouterr().out.splitlines()
+        assert not any(line.startswith("all") for line in lines)
+        assert any(line.startswith(f"{honest}: good") for line in lines)
