@@ -159,11 +159,13 @@ def _places(folders: Iterable[Path], real: Path, inside: Path) -> Iterator[Path]
 
 def private() -> tuple[Path, ...]:
     """Folders of this user and this checkout that nobody who is judged may see, wherever they lie."""
-    roots = [source_root()]
+    roots, people = [source_root()], list[Path]()
     with suppress(InputError):
         roots.append(workspace())
+    with suppress(RuntimeError):  # a user without a home
+        people.append(Path.home() / ".ssh")
     return (
-        *(config_home(), config_home() / KEYS, Path("~/.ssh").expanduser()),
+        *(config_home(), config_home() / KEYS, *people),
         *(state_home(), state_home() / RUNS, cache_home()),
         *roots,
         *(root / name for root in roots for name in _JUDGING),
