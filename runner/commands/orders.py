@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from runner.commands.output import AsJson, answer
+from runner.visible import told, visible
 
 OrderPath = Annotated[Path, typer.Argument(metavar="ORDER", help="A work order (YAML).")]
 SeatName = Annotated[str, typer.Option("--seat", help="Another seat than the order's.")]
@@ -56,8 +57,8 @@ def check(
         except InputError as error:
             if len(orders) == 1:
                 raise
-            faults[str(path)] = [str(error)]
-    lines = [line for path, found in faults.items() for line in (found or [_good(Path(path))])]
+            faults[str(path)] = [told(error)]
+    lines = [line.replace("\n", "\n    ") for path, found in faults.items() for line in (found or [_good(Path(path))])]
     answer(faults, "\n".join(lines), as_json=as_json)
     return 3 if any(faults.values()) else 0
 
@@ -76,7 +77,7 @@ def _faults(path: Path, seat: str) -> list[str]:
 def _good(path: Path) -> str:
     from runner.check import looked_at
 
-    return f"{path}: good{looked_at(path)}"
+    return f"{visible(str(path))}: good{looked_at(path)}"
 
 
 def schema(
