@@ -104,4 +104,4 @@ def _shown(value: Any) -> str:
     return ", ".join(_name(one, number) for number, one in enumerate(value)) if named else str(value)
 
 
-__all__ = ["check_plan"]
+__all__ = ["OLDER_PLANS", "check_plan"]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import runner.plan
 from runner import verify_plan
 from runner.attest.trust import load_trust
 from runner.digest import sha256_bytes
@@ -20,6 +19,7 @@ from runner.model.seat import SeatManifest
 from runner.older_plans import OLDER_PLANS
 from runner.paths import source_root
 from runner.plan import compile_plan, plan_digest
+from runner.plan_parameters import sealed_parameters
 from runner.session import open_run
 from runner.steps.seats import load_manifest
 from runner.steps.state import Silent
@@ -142,13 +142,12 @@ def test_a_run_that_seals_a_softer_plan_measures_honestly_and_is_refused(
     workspace = home / "workspace"
     assert verify(report("honest"), load_trust(workspace), workspace, deep=True).verdict == "PASS"
     with monkeypatch.context() as cheat:
-        given = runner.plan.sealed_parameters
 
         def softer(order: RunnableOrder, manifest: SeatManifest, request: GateRequest) -> Values:
             more: Values = {"ignored": ["max_model_len"]} if request.name == "resolved" else {}
-            return given(order, manifest, request) | more
+            return sealed_parameters(order, manifest, request) | more
 
-        cheat.setattr(runner.plan, "sealed_parameters", softer)
+        cheat.setattr("runner.plan.sealed_parameters", softer)
         made = report("softer")
     verify_plan._compiled.cache_clear()  # what the cheat compiled in this very process
     with pytest.raises(TrustError, match="not what its order and its seat give"):
