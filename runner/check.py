@@ -161,13 +161,15 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
         return
     if "speed" not in names:
         yield Fault(("primary",), "a primary metric without the gate speed decides nothing")
-    metrics = 1 + len(primary.secondary)
-    if not supports(metrics, primary.pairs):
-        needed = next(pairs for pairs in range(1, 64) if supports(metrics, pairs))
+    if primary.secondary:
+        named = ", ".join(primary.secondary)
+        message = f"{named} would decide nothing here: a further speed metric that decides needs an order of its own"
+        yield Fault(("primary", "secondary"), message)
+    if not supports(1, primary.pairs):
+        needed = next(pairs for pairs in range(1, 64) if supports(1, pairs))
         yield Fault(
             ("primary", "pairs"),
-            f"{primary.pairs} pairs cover the median with 1 − 2^(1−{primary.pairs}); "
-            f"{metrics} deciding metric(s) need {needed}",
+            f"{primary.pairs} pairs cover the median with 1 − 2^(1−{primary.pairs}); a deciding metric needs {needed}",
         )
     elif primary.pairing == "block" and primary.pairs < _MINIMUM_BLOCK_BOOTS:
         yield Fault(("primary", "pairs"), "block pairing spreads its pairs over two boots")
