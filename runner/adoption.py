@@ -56,13 +56,18 @@ def revoked(ledger: Ledger) -> set[str]:
 
 
 def waivers_for(ledger: Ledger, report: str) -> list[tuple[Signed, Waiver]]:
-    """Waivers of one report that count and were not taken back, oldest first."""
+    """Waivers of one report that count and were not taken back, oldest first; also those that are over."""
     gone = revoked(ledger)
     return [
         (entry, each)
         for entry, each in ledger.of(Waiver)
         if each.report.digest == report and entry.digest not in gone and not fault_of(each, ledger)
     ]
+
+
+def over(waiver: Waiver, ledger: Ledger) -> bool:
+    """Whether a waiver has ended by the time of the newest statement: what is read from a ledger has no other clock."""
+    return moment(ledger.newest, "the newest statement") > moment(waiver.expires_at, "a waiver")
 
 
 def _label_objections(report: ReportPredicate, adoption: Adoption, ledger: Ledger) -> list[str]:
@@ -140,6 +145,8 @@ def _waived(entry: Signed, adoption: Adoption, at: datetime, ledger: Ledger) -> 
             found.append("is by the key that signed the report")
         if at > moment(waiver.expires_at, signed.where):
             found.append(f"expired on {waiver.expires_at}")
+        elif over(waiver, ledger):
+            found.append(f"was for a time that is over: it expired on {waiver.expires_at}")
         if fault := _misnamed(waiver.report, report):
             found.append(fault)
         faults += [(waiver.gate, f"the waiver of {waiver.gate} {words}") for words in found]
@@ -151,7 +158,9 @@ def _waived(entry: Signed, adoption: Adoption, at: datetime, ledger: Ledger) -> 
 
 
 def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Ledger) -> tuple[str, ...]:
-    """Why the report ``entry`` cannot be adopted by ``adoption`` as of its time; empty where it can.
+    """Why the report ``entry`` cannot be adopted by ``adoption`` as of its time, or no longer; empty where it can.
+
+    What a person let stand open until a moment blocks again once a statement is newer than that.
 
     ``adopters`` are the key ids that sign the adoption.
     """
@@ -197,4 +206,4 @@ def stale(entry: Signed, ledger: Ledger) -> tuple[str, ...]:
     return tuple(name for name in sorted(entry.subjects) if now.get(name, entry.subjects[name]) != entry.subjects[name])
 
 
-__all__ = ["clears_itself", "fault_of", "may_waive", "objections", "revoked", "stale", "waivers_for"]
+__all__ = ["clears_itself", "fault_of", "may_waive", "objections", "over", "revoked", "stale", "waivers_for"]

@@ -14,7 +14,7 @@ from runner.adoption import clears_itself, fault_of, revoked
 from runner.attest.statement import Signed
 from runner.attest.trust import Trust
 from runner.canon_entry import open_items, standing_lines
-from runner.decisions import Decided, current, decisions, in_force
+from runner.decisions import Decided, current, decisions, displaced, in_force
 from runner.errors import TrustError
 from runner.files import write_whole
 from runner.ledger import Ledger, load
@@ -138,10 +138,10 @@ def render(ledger: Ledger) -> str:
         "",
         "## Standing: adopted by a person",
         "",
-        *(line for each in stand for line in standing_lines(each, ledger, newest)),
+        *(line for each in stand for line in standing_lines(each, ledger, displaced(made, each))),
         "## Descriptive: adopted for its figures, and stands nowhere",
         "",
-        *(line for each in told for line in standing_lines(each, ledger, newest)),
+        *(line for each in told for line in standing_lines(each, ledger)),
         "## Open items",
         "",
         *table(

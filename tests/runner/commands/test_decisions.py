@@ -189,6 +189,17 @@ def test_the_card_of_what_was_made_is_that_very_pack_s(here: Path, tmp_path: Pat
         call("card", made)
 
 
+def test_a_card_says_what_a_waiver_lets_stand_open(here: Path, tmp_path: Path) -> None:
+    pack = generate(tmp_path / "pack", experts=2, topk=1)
+    subjects = {"pack.header": read_pack(pack).header_digest(), "pack.payload": read_pack(pack).payload_digest()}
+    run = make_run(run="r3", rates=("10", "10.2"), subjects=subjects)
+    publish(here, keys.load_or_create("demo-runner"), run, tmp_path / "state")
+    until = "2098-01-01T00:00:00Z"
+    call("waive", "r3", "speed", "--key", "demo-adopter", "--reason", "saves memory", "--until", until)
+    call("adopt", "r3", "--key", "demo-adopter", "--reason", "saves memory")
+    assert f"- waiver of speed until {until}: saves memory" in json.loads(call("card", pack, "--json"))["card"]
+
+
 def test_reject_and_waive(here: Path, tmp_path: Path) -> None:
     key = str(config_home() / "keys/demo-adopter")
     call("reject", "r1", "--key", key, "--reason", "no need")
