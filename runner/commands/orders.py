@@ -57,7 +57,7 @@ def check(
             if len(orders) == 1:
                 raise
             faults[str(path)] = [str(error)]
-    lines = [line for path, found in faults.items() for line in (found or [_good(Path(path))])]
+    lines = [line for path, found in faults.items() for line in (found or [_good(Path(path), seat)])]
     answer(faults, "\n".join(lines), as_json=as_json)
     return 3 if any(faults.values()) else 0
 
@@ -73,10 +73,10 @@ def _faults(path: Path, seat: str) -> list[str]:
     return [str(fault) for fault in check_file(path, seat)]
 
 
-def _good(path: Path) -> str:
+def _good(path: Path, seat: str) -> str:
     from runner.check import looked_at
 
-    return f"{path}: good{looked_at(path)}"
+    return f"{path}: good{looked_at(path, seat)}"
 
 
 def schema(

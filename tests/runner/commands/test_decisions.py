@@ -197,7 +197,8 @@ def test_a_card_says_what_a_waiver_lets_stand_open(here: Path, tmp_path: Path) -
     until = "2098-01-01T00:00:00Z"
     call("waive", "r3", "speed", "--key", "demo-adopter", "--reason", "saves memory", "--until", until)
     call("adopt", "r3", "--key", "demo-adopter", "--reason", "saves memory")
-    assert f"- waiver of speed until {until}: saves memory" in json.loads(call("card", pack, "--json"))["card"]
+    said = json.loads(call("card", pack, "--json"))["card"]
+    assert "- waiver of speed until 2098-01-01" in said and "Z: saves memory" in said
 
 
 def test_reject_and_waive(here: Path, tmp_path: Path) -> None:
