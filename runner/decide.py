@@ -188,7 +188,12 @@ def adopt(desk: Desk, run: str, reason: str, *, seat: str | None = None, descrip
             found="; ".join(against),
             next_step=_AHEAD if fault_of(adoption, desk.ledger) else "",
         )
-    return desk.sign(adoption, {"report": entry.digest})
+    path = desk.sign(adoption, {"report": entry.digest})
+    if adoption.scope == "standing":
+        for before in current(decisions(desk.ledger), "standing"):
+            if before.report.seat.name == measured_on and before.entry.digest != entry.digest:
+                desk.note(f"takes the place of run {before.report.run} of order {before.report.order.name}")
+    return path
 
 
 def _usable_waivers(desk: Desk, entry: Signed) -> tuple[str, ...]:

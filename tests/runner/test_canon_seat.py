@@ -35,7 +35,9 @@ def test_a_recipe_takes_the_seat_from_a_kernel_and_gives_it_back(committed: Path
     proof = kernel.split("#### Proof of launch")[1].split("####")[0]
     rows = [line for line in proof.splitlines() if line.startswith("| 0 |")]
     assert rows and all("lna2 4590 at 1 row" in row for row in rows), "a kernel proves itself by what its variant ran"
-    decide.adopt(Desk.open(committed, demo_adopter), LAYER, "better layer")
+    notes: list[str] = []
+    decide.adopt(Desk.open(committed, demo_adopter, note=notes.append), LAYER, "better layer")
+    assert notes[1:] == [f"takes the place of run {KERNEL} of order mini-lna2"]
     stands = section((committed / canon.CANON).read_text(), "Standing")
     assert stands.count("\n### ") == 1 and "### mini-overlay-layer on cpu-mini" in stands
     assert f"Took the place of [{KERNEL}]" in stands and "measured on top" not in stands

@@ -66,6 +66,34 @@ def test_from_report_to_canon_and_back(here: Path) -> None:
     assert json.loads(call("canon", "--check", "--json", code=1))["written"] is False
 
 
+@pytest.mark.parametrize(
+    ("was", "becomes", "noticed"),
+    [
+        ("# PASS: ", "# FAIL: ", True),
+        ("| speed@1 | PASS |", "| speed@1 | FAIL |", True),
+        ("| speed | ratio | 2.", "| speed | ratio | 3.", True),
+        ("## Boots", "## Verdicts\n\n| kld@1 | PASS | as required |\n\n## Boots", True),
+        ("## Verdicts", "## Verdict", True),
+        ("## Boots", "# FAIL: mini-lna2 on cpu-mini\n\n## Boots", True),
+        ("Every gate of the order passed. ", "Passed. ", False),
+        ("## Seat time", "## Time on the seat", False),
+    ],
+)
+def test_the_check_of_the_canon_reads_the_texts_it_links_to(
+    *, here: Path, was: str, becomes: str, noticed: bool
+) -> None:
+    """A text with other verdicts or figures is named; one of an older version with other words is as good as before."""
+    call("canon")
+    path = here / "reports/mini-lna2/r1/report.md"
+    text = path.read_text()
+    assert was in text
+    path.write_text(text.replace(was, becomes, 1))
+    out = call("canon", "--check", code=1 if noticed else 0)
+    assert ("reports/mini-lna2/r1/report.md: found" in out) == noticed
+    path.unlink()
+    call("canon", "--check")
+
+
 def test_a_decision_has_a_reason_and_a_waiver_an_hour_in_a_zone(here: Path, tmp_path: Path) -> None:
     publish(here, keys.load_or_create("demo-runner"), make_run(run="r2", rates=("10", "9")), tmp_path / "again")
     with pytest.raises(InputError, match="needs its reason"):
