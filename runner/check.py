@@ -39,6 +39,7 @@ from runner.model.seat import SeatManifest
 from runner.plan_parameters import half_width, sealed_parameters
 from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY, NEEDS_PRODUCT
 from runner.probes import findings
+from runner.prospects import prospect
 from runner.stats import supports
 from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
@@ -72,11 +73,15 @@ def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
     return tuple(sorted(placed, key=lambda one: (one.place.line, one.place.column)))
 
 
-def looked_at(path: Path) -> str:
-    """How many facts of an order without faults were derived again, and what is still to be written, in words."""
+def looked_at(path: Path, seat: str = "") -> str:
+    """Of an order without faults, in words.
+
+    How many facts were derived again, what is still to be written, and why its report could not be adopted.
+    """
     order = load_order(path).order
     waits = "".join(f"; {name} is still to be written: runner dispatch" for name in to_be_written(order))
-    return _derived(order.facts) + waits
+    hopes = prospect(order, _manifest(order, seat))
+    return _derived(order.facts) + waits + (f"; {hopes}" if hopes else "")
 
 
 def _derived(facts: tuple[Fact, ...]) -> str:

@@ -58,7 +58,8 @@ def check(
             if len(orders) == 1:
                 raise
             faults[str(path)] = [told(error)]
-    lines = [line.replace("\n", "\n    ") for path, found in faults.items() for line in (found or [_good(Path(path))])]
+    found = {path: lines or [_good(Path(path), seat)] for path, lines in faults.items()}
+    lines = [line.replace("\n", "\n    ") for each in found.values() for line in each]
     answer(faults, "\n".join(lines), as_json=as_json)
     return 3 if any(faults.values()) else 0
 
@@ -74,10 +75,10 @@ def _faults(path: Path, seat: str) -> list[str]:
     return [str(fault) for fault in check_file(path, seat)]
 
 
-def _good(path: Path) -> str:
+def _good(path: Path, seat: str) -> str:
     from runner.check import looked_at
 
-    return f"{visible(str(path))}: good{looked_at(path)}"
+    return f"{visible(str(path))}: good{looked_at(path, seat)}"
 
 
 def schema(
