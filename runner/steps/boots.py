@@ -22,7 +22,7 @@ from runner.model.boot import BootRecord
 from runner.model.plan import Plan, PlannedBoot, PlannedWindow
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS
-from runner.steps.evidence import closed_in, keep, set_aside
+from runner.steps.evidence import closed_in, keep, kept_evidence, set_aside
 from runner.steps.journal import TAKEN_IN
 from runner.steps.judge import struck
 from runner.steps.kept import note_marks, with_product
@@ -30,6 +30,7 @@ from runner.steps.reduce import reduce, sample_of
 from runner.steps.seats import pack_of, sandbox_of, seat_of
 from runner.steps.state import Run
 from serve.client.context import WindowContext
+from serve.client.foreign import disturbed_by_others
 from serve.client.refusal import refused
 from serve.client.registry import driver
 from serve.seat import Boot, BootRequest
@@ -185,7 +186,11 @@ def _end(run: Run, record: BootRecord) -> None:
 
 
 def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> None:
-    """One window, or one quad; timed blocks again as a whole while the machine disturbs them and patience lasts."""
+    """One window, or one quad; timed blocks again as a whole while other processes disturb them and patience lasts.
+
+    Where no other process that can be seen explains the disturbance, the first measurement stands: the work may be the
+    candidate's own, done by children whose time is never accounted, and a second draw would be at its will.
+    """
     if any(closed_in(run, window.id) for window in block):
         set_aside(run, block, "aborted")
     while True:
@@ -205,6 +210,12 @@ def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> No
                     "speed will hardly be decided; the run goes on for its other gates"
                 )
             return
+        if not any(_is_by_others(run, window) for window in block if _is_timed(window)):
+            run.progress.note(
+                "disturbed, kept so and not measured again, as no other process that can be seen explains it: "
+                + ", ".join(disturbed)
+            )
+            return
         tries = max(len(run.journal.of("block-disturbed", window=name)) for name in disturbed)
         if tries > REPEATS:
             run.progress.note(f"disturbed {tries} times, kept so: {', '.join(disturbed)}")
@@ -220,6 +231,11 @@ def _is_timed(window: PlannedWindow) -> bool:
 def _was_disturbed(run: Run, window: PlannedWindow) -> bool:
     sample = sample_of(run, window)
     return sample is not None and bool(sample.disturbed)
+
+
+def _is_by_others(run: Run, window: PlannedWindow) -> bool:
+    evidence = kept_evidence(run, window.id)
+    return evidence is not None and disturbed_by_others(evidence)
 
 
 def _measure(run: Run, boot: Boot, window: PlannedWindow) -> None:
