@@ -41,6 +41,8 @@ AFTER_BOOTS = "restore@"
 """Instruments whose reading is taken once every boot has ended."""
 TOO_BUSY = "too-busy"
 """Event of a run whose machine was no place to measure."""
+DISTURBED = "block-disturbed"
+"""Event of a timed block; ``explained`` where other processes that can be seen disturbed its quad."""
 DISTURBED_SHARE = 4
 """More than one timed block in four set aside: the machine is no place to measure, and nothing is repeated any more."""
 REPEATS = 3
@@ -199,10 +201,11 @@ def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> No
         disturbed = [window.id for window in block if _is_timed(window) and _was_disturbed(run, window)]
         if not disturbed:
             return
+        explained = any(_is_by_others(run, window) for window in block if _is_timed(window))
         for name in disturbed:
-            run.journal.write("block-disturbed", window=name)
+            run.journal.write(DISTURBED, window=name, explained=explained)
         timed = sum(_is_timed(window) for window in run.plan.windows)
-        if len(run.journal.of("block-disturbed")) > timed / DISTURBED_SHARE:
+        if len(run.journal.of(DISTURBED)) > timed / DISTURBED_SHARE:
             if not run.journal.of(TOO_BUSY):
                 run.journal.write(TOO_BUSY)
                 run.progress.note(
@@ -210,13 +213,13 @@ def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> No
                     "speed will hardly be decided; the run goes on for its other gates"
                 )
             return
-        if not any(_is_by_others(run, window) for window in block if _is_timed(window)):
+        if not explained:
             run.progress.note(
                 "disturbed, kept so and not measured again, as no other process that can be seen explains it: "
                 + ", ".join(disturbed)
             )
             return
-        tries = max(len(run.journal.of("block-disturbed", window=name)) for name in disturbed)
+        tries = max(len(run.journal.of(DISTURBED, window=name)) for name in disturbed)
         if tries > REPEATS:
             run.progress.note(f"disturbed {tries} times, kept so: {', '.join(disturbed)}")
             return
