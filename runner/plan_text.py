@@ -24,6 +24,7 @@ from runner.paths import source_root
 from runner.plan import compile_plan, plan_digest, runnable, seconds_of, target_of
 from runner.plan_odds import odds
 from runner.plan_parameters import judgement_digest
+from runner.prospects import prospect
 from runner.readiness import missing
 from runner.steps.make import estimate
 from runner.steps.seats import load_manifest
@@ -52,6 +53,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         "draft": True,
         "judgement": judgement_digest(order),
         "missing": absent,
+        "adoption": prospect(order, manifest),
         "planned_gates": [request.model_dump(mode="json", exclude_none=True) for request in planned_gates(order)],
         "open_for_a_person": [{"gate": name, "line": line} for name, line in for_a_person(order)],
         "plan": plan.model_dump(mode="json"),
@@ -88,6 +90,8 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     lines.append(f"a good candidate fails for no reason in {value['false_fail_together']:.2%} of runs")
     lines += _planned_lines(order) + _kill_lines(order) + _open_lines(order)
     lines += [line for boot, words in launch.items() for line in ("", f"{boot}:", f"  {shlex.join(words)}")]
+    if value["adoption"]:
+        lines += ["", str(value["adoption"])]
     if absent:
         lines += ["", "execute would refuse this order now:", *(f"  {line}" for line in absent)]
     return value, "\n".join(lines)

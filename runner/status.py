@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from runner import ledger
+from runner.adoption import hopeless
 from runner.attest.trust import load_trust
 from runner.check import check_file
 from runner.craft.attempt import CLONE
@@ -17,6 +19,7 @@ from runner.craft.interruption import interruption
 from runner.errors import InputError
 from runner.items import FILE, open_items
 from runner.kill_lines import words_of
+from runner.ledger import Ledger
 from runner.listing import Listed, list_reports
 from runner.model.base import Record
 from runner.model.order import OrderFile, SurveyOrder, WorkOrder, files_of, load_order
@@ -48,20 +51,31 @@ class OrderStatus(Record):
     """The command, or the deed, that brings it further."""
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """A report as it is listed, with what it is and where it lies."""
+
+    listed: Listed
+    ledger: Ledger
+    report: ReportPredicate
+
+
 def order_states(workspace: Path) -> tuple[OrderStatus, ...]:
     """Every order file of the workspace, by name. Raises TrustError where the ledger does not hold."""
     trust = load_trust(workspace)
     book = ledger.load(workspace, trust)
     reports = {entry.digest: report for entry, report in book.of(ReportPredicate)}
-    listed = [(one, reports.get(one.digest)) for one in list_reports(book)]
+    listed = [
+        (_Judged(one, book, reports[one.digest]), reports[one.digest].order.digest)
+        for one in list_reports(book)
+        if one.digest in reports
+    ]
     mine = runs()
     paths = sorted(path for path in (workspace / "orders").glob("*.yaml") if path.name != FILE.name)
     return tuple(_state(workspace, path, listed, mine) for path in paths)
 
 
-def _state(
-    workspace: Path, path: Path, listed: list[tuple[Listed, ReportPredicate | None]], mine: list[RunState]
-) -> OrderStatus:
+def _state(workspace: Path, path: Path, listed: list[tuple[_Judged, str]], mine: list[RunState]) -> OrderStatus:
     shown = str(path.relative_to(workspace))
     try:
         file = load_order(path)
@@ -92,11 +106,7 @@ def _state(
 
 
 def _stage(
-    workspace: Path,
-    path: Path,
-    file: OrderFile,
-    listed: list[tuple[Listed, ReportPredicate | None]],
-    mine: list[RunState],
+    workspace: Path, path: Path, file: OrderFile, listed: list[tuple[_Judged, str]], mine: list[RunState]
 ) -> tuple[Stage, str, str]:
     """Stage, detail and next action: what is happening now first, then what happened last."""
     shown, bench = path.relative_to(workspace), Bench.of(file)
@@ -129,7 +139,7 @@ def _stage(
         return "refused", f"attempt {last.number}: {attempt_outcome(last)}", again
     if last and last.waits:
         return "frozen", f"attempt {last.number} by {last.craftsperson}, commit {last.commit}", again
-    reports = [(one, report) for one, report in listed if report and report.order.digest == file.digest]
+    reports = [one for one, digest in listed if digest == file.digest]
     before = earlier(bench, file.order.version, workspace)
     for one in (*before, *attempts[-1:]):
         if one.judged and one.judged.killed:
@@ -137,7 +147,7 @@ def _stage(
             detail = f"kill line {', '.join(one.judged.killed)} struck in attempt {one.number}{where}"
             return "killed", detail, "a new version of the order"
     if reports:
-        return _judged(*reports[-1], again or command("execute", shown))
+        return _judged(reports[-1], again or command("execute", shown))
     if faults := check_file(path):
         return "draft", str(faults[0]).replace(str(path), str(shown)), command("check", shown)
     if lacking := _lacking(file.order):
@@ -169,18 +179,23 @@ def _lacking(order: WorkOrder) -> tuple[str, ...]:
     return missing(order, load_manifest(target.seat))
 
 
-def _judged(report: Listed, read: ReportPredicate, again: str) -> tuple[Stage, str, str]:
-    struck = lines_struck(read)
-    told = "".join(f"; kill line {words_of(line)} struck: {line.action}" for line in struck)
-    detail = f"run {report.run}: {report.verdict}, {report.state}{told}"
+def _judged(judged: _Judged, again: str) -> tuple[Stage, str, str]:
+    report = judged.listed
+    struck = "".join(f"; kill line {words_of(line)} struck: {line.action}" for line in lines_struck(judged.report))
+    detail = f"run {report.run}: {report.verdict}, {report.state}{struck}"
     if report.state in ("adopted", "rejected"):
         return "decided", detail, "nothing"
     if report.state == "refused":
         return "judged", f"{detail}: {report.reason}", command("verify", f"reports/{report.order}/{report.run}")
-    if report.verdict == "PASS" and not report.seat.endswith(("(simulated)", "(none)")):
-        off = any(line.action == "ship-off" for line in struck)
-        return "judged", detail, f"runner adopt {report.run}{' --descriptive' if off else ''}"
-    return "judged", detail, f"runner review {report.run}" if report.verdict == "PASS" else again
+    if report.verdict != "PASS":
+        return "judged", detail, again
+    against = {scope: hopeless(judged.report, scope, judged.ledger) for scope in ("standing", "descriptive")}
+    if not against["standing"]:
+        return "judged", detail, f"runner adopt {report.run}"
+    if not against["descriptive"]:
+        return "judged", f"{detail}; {'; '.join(against['standing'])}", f"runner adopt {report.run} --descriptive"
+    detail += f"; it can never be adopted: {'; '.join(against['descriptive'])}"
+    return "judged", detail, f"runner review {report.run}"
 
 
 __all__ = ["OrderStatus", "Stage", "order_states"]

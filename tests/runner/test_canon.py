@@ -86,6 +86,7 @@ def test_deleted_and_made_again_it_is_the_same(published: Path, demo_adopter: Pr
     script = (
         "from pathlib import Path; from runner import canon, ledger; from runner.attest.trust import load_trust;"
         "from runner.gates import registry; from tests.runner.records import RateGate; registry._GATES = (RateGate(),);"
+        "from runner import verify; verify.check_plan = lambda *sealed: None;"
         f"here = Path({str(published)!r});"
         "canon.write(here, canon.render(ledger.load(here, load_trust(here, user=False))))"
     )
@@ -238,9 +239,17 @@ def test_a_waiver_with_a_reason_and_an_end_lets_it_through_until_then(
         decide.adopt(desk(workspace, demo_adopter, 4), "r1", "late")
     decide.adopt(desk(workspace, demo_adopter, 2), "r1", "in time")
     standing = section(text_of(workspace), "Standing")
-    assert "waiver of speed" in standing and "(stands): saves memory" in standing
+    assert f"- waiver of speed until {at(3)}: saves memory" in standing
+    assert "gate speed is waived" in section(text_of(workspace), "Open items")
+    announce(workspace, make_run(run="r8", started=START + timedelta(hours=2.5)), demo_runner)
+    assert "Run [r1]" in section(text_of(workspace), "Standing"), "its time is not over by any statement"
     announce(workspace, make_run(run="r9", started=START + timedelta(hours=5)), demo_runner)
-    assert "(EXPIRED): saves memory" in section(text_of(workspace), "Standing")
+    after = text_of(workspace)
+    assert "Run [r1]" not in section(after, "Standing") and "waived" not in section(after, "Open items")
+    assert f"a time that is over: it expired on {at(3)}" in section(after, "Adoptions that do not count")
+    assert R1 in section(after, "Pending")
+    with pytest.raises(TrustError, match="expired"):
+        decide.adopt(desk(workspace, demo_adopter, 6), "r1", "once more")
 
 
 def test_a_waiver_taken_back_no_longer_helps(

@@ -97,7 +97,7 @@ def test_a_line_that_no_gate_judges_is_no_sealed_threshold(tmp_path: Path) -> No
     assert told not in above
     assert f"| engaged | `{told}` |" in below
     assert f"lines that no gate judges, open for a person:\n  {'engaged':<22} {told}" in draft(path)[1]
-    assert looked_at(path).endswith("no gate judges the lines under measure of engaged: a person looks at them")
+    assert "no gate judges the lines under measure of engaged: a person looks at them" in looked_at(path)
     assert "a person looks at them" not in brief_of(write_order(tmp_path, kernel_order()))
 
 

@@ -95,7 +95,7 @@ JUDGEMENT = [
     ),
     ("high: 1.3", "high: 1.04", "intent.expected_gain.high", "lies inside the margin"),
     ("margin: 0.05", "margin: 0.001", "primary.margin", "noise alone would decide"),
-    ("pairs: 6}", "pairs: 5}", "primary.pairs", "need 6"),
+    ("pairs: 6}", "pairs: 5}", "primary.pairs", "needs 6"),
     (
         "  - name: speed\n",
         "  - name: speed\n  - {name: kld, parameters: {bound: 0.01}, windows: {documents: 12}}\n",

@@ -25,7 +25,7 @@ from runner.model.verdict import Status
 from runner.paths import source_root, state_home
 from runner.session import runs
 from runner.status import order_states
-from runner.steps.boots import TOO_BUSY
+from runner.steps.boots import DISTURBED, TOO_BUSY
 from runner.steps.state import Run, Silent
 from runner.verify import read_report, verify
 from runner.workflow import STEPS
@@ -234,12 +234,16 @@ def test_a_busy_machine_uses_up_nobodys_attempts(small: Kit, monkeypatch: pytest
     small.crew("honest", limits=attempts(1))
 
     def busy(run: Run) -> int:
+        run.journal.write(DISTURBED, window="q1-b1", explained=True)
+        run.journal.write(DISTURBED, window="q2-b1", explained=False)
         run.journal.write(TOO_BUSY)
         return 2
 
-    with monkeypatch.context() as patched, pytest.raises(StateError, match="too busy to measure on"):
+    with monkeypatch.context() as patched, pytest.raises(StateError, match="too busy to measure on") as told:
         patched.setattr("runner.workflow.execute.__defaults__", ((*STEPS[:4], busy),))
         carry_out(small.given())
+    assert "no other process in sight explains" in told.value.found
+    assert told.value.found.endswith(": 1")
     bench = Bench.of(load_order(small.order))
     assert settled(bench, small.workspace)[-1].waits
     assert bench.passed_over() == {one.run for one in runs()}
