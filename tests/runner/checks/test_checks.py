@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from runner.check import check
 from runner.model.order import parse_order
+from runner.order_lines import for_a_person
 from runner.steps.seats import load_manifest
 from tests.runner.checks.orders_for_checks import SOUND, faults_of, fields
 
@@ -51,55 +54,6 @@ FLOORS = [
     ("low: 1.1, high: 1.3", "low: 1.4, high: 1.3", "intent.expected_gain.low", "above the high end"),
     ("share: 0.31", "share: 1.2", "intent.expected_gain.share", "between 0 and 1"),
 ]
-BASED = "baseline: {kind: same-session, ref: 229 µs a launch}\n      thresholds:\n"
-ON_TIME = "rests_on: [bytes, time]\n    measure"
-ROOFLINE = [
-    (
-        "bytes: 18688512, bandwidth: 270, microseconds: 69.2",
-        "bytes: 1000, bandwidth: 270",
-        "floors.0.bytes",
-        "812544 bytes",
-    ),
-    (
-        "bytes: 18688512, bandwidth: 270, microseconds: 69.2",
-        "bytes: 18689000, bandwidth: 270",
-        "floors.0.bytes",
-        "no whole",
-    ),
-    ("bandwidth: 270, microseconds: 69.2", "bandwidth: 270000", "floors.0.bandwidth", "no memory of one device"),
-    (
-        "unit: µs, floor: least",
-        "kill_at: 50, unit: µs, floor: least",
-        "gates.3.measure.thresholds.0.kill_at",
-        "asks for 50",
-    ),
-    (
-        "pass_at: 88, unit: µs, floor: least",
-        "pass_at: 69, unit: μs, floor: least",
-        "gates.3.measure.thresholds.0.pass_at",
-        "asks for 69 µs",
-    ),
-    ("pass_at: 88, unit: µs", "pass_at: 69000, unit: ns", "gates.3.measure.thresholds.0.pass_at", "take at least"),
-    (
-        'metric: launch, op: "<=", pass_at: 88, unit: µs, floor: least',
-        'metric: the least launch, op: "<=", pass_at: 60, unit: µs',
-        "gates.3.measure.thresholds.0.pass_at",
-        "below floor least",
-    ),
-    ("high: 1.3,", "high: 1.5,", "intent.expected_gain.high", "at most 1.45 times"),
-    (
-        "low: 1.1, high: 1.3, unit: ratio",
-        'low: 40, high: 60, unit: "%"',
-        "intent.expected_gain.high",
-        "at most 1.45 times",
-    ),
-    (
-        "low: 1.1, high: 1.3, unit: ratio",
-        'low: 10, high: 33, unit: "% of the step"',
-        "intent.expected_gain.high",
-        "at most",
-    ),
-]
 JUDGEMENT = [
     (
         "pass_at: 1.15, unit: ratio",
@@ -141,7 +95,7 @@ JUDGEMENT = [
     ),
     ("high: 1.3", "high: 1.04", "intent.expected_gain.high", "lies inside the margin"),
     ("margin: 0.05", "margin: 0.001", "primary.margin", "noise alone would decide"),
-    ("pairs: 6}", "pairs: 5}", "primary.pairs", "need 6"),
+    ("pairs: 6}", "pairs: 5}", "primary.pairs", "needs 6"),
     (
         "  - name: speed\n",
         "  - name: speed\n  - {name: kld, parameters: {bound: 0.01}, windows: {documents: 12}}\n",
@@ -153,58 +107,6 @@ JUDGEMENT = [
         "  - name: speed\n  - {name: kld, windows: {documents: 24}}\n",
         "gates.3.parameters.bound",
         "Field required",
-    ),
-]
-LINE = "gates.3.measure.thresholds.1"
-GAIN = "pass_at: 1.15, unit: ratio"
-NOISE = [
-    (GAIN, f"{GAIN}, noise: {{half_width: 0, how: none, runs: 0}}", f"{LINE}.noise", "none that was measured"),
-    (GAIN, f"{GAIN}, noise: {{half_width: -5, how: none, runs: 9}}", f"{LINE}.noise", "none that was measured"),
-    (GAIN, f"{GAIN}, noise: {{half_width: 0.02, how: once, runs: 1}}", f"{LINE}.noise", "from 1 runs"),
-    (GAIN, f"{GAIN}, noise: {{half_width: 0.002, how: a, runs: 2}}", f"{LINE}.noise.half_width", "below the 0.01"),
-    (GAIN, f"kill_at: 1.005, {GAIN}", f"{LINE}.kill_at", "nearer to no change"),
-    (GAIN, f"{GAIN}, noise: {{half_width: 0.2, how: a, runs: 2}}", f"{LINE}.pass_at", "(a, 2 runs)"),
-    (GAIN, 'pass_at: 0.5, unit: "%"', f"{LINE}.pass_at", "nearer to no change"),
-    (GAIN, 'pass_at: 0.5, unit: "% of the step"', f"{LINE}.pass_at", "nearer to no change"),
-    (GAIN, "pass_at: 1.005, unit: times", f"{LINE}.pass_at", "nearer to no change"),
-    (
-        GAIN,
-        f'{GAIN}}}\n        - {{metric: gain, op: "<=", pass_at: 1.1, unit: ×',
-        "gates.3.measure.thresholds.2.pass_at",
-        "both",
-    ),
-    (
-        GAIN,
-        f'{GAIN}}}\n        - {{metric: gain, op: "<", pass_at: 15, unit: "%"',
-        "gates.3.measure.thresholds.2.pass_at",
-        "both",
-    ),
-]
-PLANS = [
-    (
-        "low: 1.1, high: 1.3, unit: ratio",
-        'low: 1, high: 2, unit: "%"',
-        "intent.expected_gain.high",
-        "inside the margin",
-    ),
-    ("high: 1.3, unit: ratio", "high: 1.04, unit: times", "intent.expected_gain.high", "lies inside the margin"),
-    ("margin: 0.05", "margin: 10", "intent.expected_gain.high", "a factor of 2.203e+04"),
-    ("pairs: 6}", "pairs: 6, tokens: 1}", "primary.tokens", "8 at least, not from 1"),
-    ("pairs: 6}", "pairs: 6, tokens: 1985}", "primary.tokens", "more than seat fake holds (2048)"),
-    ("pairs: 6}", "pairs: 6, streams: 33}", "primary.streams", "33 would wait in line"),
-    ("pairs: 6}", "pairs: 6, streams: 0}", "primary.streams", "are none"),
-    ("- name: speed", "- {name: speed, windows: {prompt_tokens: 1921}}", "gates.2.windows.prompt_tokens", "than seat"),
-    (
-        "- name: speed\n",
-        "- name: speed\n  - {name: finish, windows: {tokens: 4096}}\n",
-        "gates.3.windows.tokens",
-        "finish: 4096 tokens after 0",
-    ),
-    (
-        "- name: speed\n",
-        "- name: speed\n  - {name: four-streams, windows: {tokens: 2}}\n",
-        "gates.3.windows.tokens",
-        "tokens after the first",
     ),
 ]
 PRIOR_ART = "design: {prior_art: [{what: the incumbent, where: exllamav3, verdict: slow}]}\n"
@@ -223,7 +125,7 @@ DUTIES = [
 
 @pytest.mark.parametrize(
     ("old", "new", "field", "words"),
-    [*FACTS, *FLOORS, *ROOFLINE, *JUDGEMENT, *NOISE, *PLANS, *DUTIES],
+    [*FACTS, *FLOORS, *JUDGEMENT, *DUTIES],
     ids=lambda value: value.strip()[:30] if isinstance(value, str) else "",
 )
 def test_one_wrong_thing_is_one_named_fault(old: str, new: str, field: str, words: str) -> None:
@@ -290,148 +192,54 @@ def test_a_kill_line_rests_on_a_figure_of_its_gate() -> None:
     old = "gate: kernel-time, metric: launch"
     for new in (
         "gate: engaged, metric: windows proved",
-        "gate: engaged, metric: x, action: ship-off",  # ends no work
+        "gate: engaged, metric: candidate launches, action: ship-off",
         "gate: kernel-time, metric: whatever it will be",  # still to be written
     ):
         assert not faults_of(old, new), new
+    for action in ("ship-off", "record", "stop"):
+        found = fields(faults_of(old, f"gate: engaged, metric: x, action: {action}"))
+        assert "gives no figure 'x'" in found["kill_lines.0.metric"], action
 
 
-def test_what_can_just_be_decided_is_no_fault() -> None:
-    for old, new in (
-        ("low: 1.1, high: 1.3, unit: ratio", 'low: 4, high: 6, unit: "%"'),
-        ("pairs: 6}", "pairs: 6, tokens: 8}"),
-        ("pairs: 6}", "pairs: 6, tokens: 1984}"),
-        ("pairs: 6}", "pairs: 6, streams: 32}"),
-        ("margin: 0.05", "margin: 0.26"),
-    ):
-        assert faults_of(old, new) == (), new
-
-
-def test_a_margin_without_a_hope_beside_it_is_below_a_factor_of_two() -> None:
-    hope = (
-        "  expected_gain: {low: 1.1, high: 1.3, unit: ratio, basis: a share of the step, share: 0.31, rests_on: [time]}"
-    )
-    text = SOUND.replace(f"{hope}\n", "")
-    for margin, fields_at_fault in (("0.69", set()), ("0.7", {"primary.margin"})):
-        found = check(parse_order(text.replace("margin: 0.05", f"margin: {margin}")), load_manifest("fake"))
-        assert set(fields(found)) == fields_at_fault
+def test_a_line_that_a_person_looks_at_stops_no_work_by_itself() -> None:
+    """The gate does not give its figure; what was drawn for a person may ship the work switched off."""
+    drawn = "  - name: restore\n    measure: {place: person, thresholds: [{metric: x, op: '<', kill_at: 1, unit: s}]}\n"
+    text = SOUND.replace("  - name: restore\n", drawn)
+    old, manifest = "gate: kernel-time, metric: launch", load_manifest("fake")
+    assert not check(parse_order(text.replace(old, "gate: restore, metric: x, action: ship-off")), manifest)
+    for wrong in ("gate: restore, metric: x", "gate: restore, metric: y, action: ship-off"):
+        found = fields(check(parse_order(text.replace(old, wrong)), manifest))
+        assert "gives no figure" in found["kill_lines.0.metric"], wrong
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("gate", "line", "words"),
     [
-        f"{GAIN}, noise: {{half_width: 0.02, how: twice, runs: 2}}",
-        f"kill_at: 1.0, {GAIN}",
-        "pass_at: 1.0, unit: ratio",
-        'pass_at: 4, unit: "%"',
-        f'{GAIN}}}\n        - {{metric: gain, op: "<=", pass_at: 1.3, unit: ratio',
-        f'{GAIN}}}\n        - {{metric: gain, op: "<=", pass_at: 1.1, unit: ratio, where: another case',
+        ("ppl-decode", "{metric: perplexity, op: '<=', pass_at: 6.76, unit: p}", "parameters: {perplexity: 6.76}"),
+        ("ppl-decode", "{metric: margin, op: '<=', pass_at: 0.01, unit: p}", "parameters: {margin: 0.01}"),
+        ("speed", "{metric: 'log-ratio, median', op: '>=', pass_at: 0.3, unit: log}", "draw it as a kill line"),
     ],
 )
-def test_lines_beyond_the_noise_are_no_fault(line: str) -> None:
-    assert faults_of(GAIN, line) == ()
+def test_what_a_gate_can_judge_is_no_line_for_a_person(gate: str, line: str, words: str) -> None:
+    def with_line(parameters: str, drawn: str) -> str:
+        measure = f"measure: {{place: person, thresholds: [{drawn}]}}"
+        asked = f"  - {{name: {gate}, {measure}, parameters: {{{parameters}}}}}\n"
+        return re.sub(rf"(?m)^  - ({{name: {gate}, .*}}|name: {gate})\n", asked, SOUND)
+
+    manifest, own = load_manifest("fake"), "margin: 0.005" if gate == "ppl-decode" else ""
+    found = fields(check(parse_order(with_line(own, line)), manifest))
+    (place,) = (place for place in found if place.endswith("measure.thresholds.0.metric"))
+    assert words in found[place]
+    by_hand = parse_order(with_line(own, "{metric: seen by eye, op: '<=', pass_at: 3, kill_at: 4, unit: flaws}"))
+    assert not check(by_hand, manifest)
+    assert for_a_person(by_hand) == ((gate, "seen by eye <= 3 flaws (kill 4)"),)
 
 
-def test_what_a_profiler_times_does_not_move_like_the_rate_of_the_seat() -> None:
-    line = "pass_at: 1.005, unit: ratio, noise: {half_width: 0.001, how: off before and after, runs: 2}"
-    assert f"{LINE}.noise.half_width" in fields(faults_of(GAIN, line))
-    profiled = SOUND.replace("needs: [gpu]", "needs: [profiler]").replace(GAIN, line)
-    assert check(parse_order(profiled), load_manifest("fake")) == ()
-
-
-DERIVED = """  - id: chained
-    statement: Twice.
-    value: 92
-    label: measured
-    scope: here
-    probe: {kind: calculation, expression: 2 * wrong}
-  - id: further
-    statement: Four times.
-    value: 184
-    label: measured
-    scope: here
-    probe: {kind: calculation, expression: 2 * chained}
-added:"""
-
-
-def test_what_is_derived_from_a_refuted_fact_supports_nothing() -> None:
-    text = SOUND.replace("added:", DERIVED).replace(
-        "rests_on: [bytes]\n    measure", "rests_on: [further]\n    measure"
-    )
-    found = fields(check(parse_order(text), load_manifest("fake")))
-    assert set(found) == {"facts.4.probe", "facts.5.probe", "gates.3.rests_on.0"}
-    assert found["facts.5.probe"] == "further is derived from chained, and that from wrong, which is refuted"
-    standing = text.replace("expression: 2 * wrong", "expression: 4 * 23")
-    assert check(parse_order(standing), load_manifest("fake")) == ()
-
-
-def test_a_derived_fact_that_no_longer_stands_itself_may_keep_its_reckoning() -> None:
-    text = SOUND.replace("added:", DERIVED).replace("    scope: here\n", "    scope: here\n    status: refuted\n")
-    assert check(parse_order(text), load_manifest("fake")) == ()
-
-
-def test_what_takes_the_place_of_a_fact_stands_itself() -> None:
-    for successor, words in (("old", "superseded by itself"), ("wrong", "wrong, which is refuted")):
-        found = fields(faults_of("superseded_by: bytes", f"superseded_by: {successor}"))
-        assert words in found["facts.2.superseded_by"]
-    line = "  - {id: older, statement: It was 1 MB., label: estimate, status: superseded, superseded_by: old}\nadded:"
-    assert faults_of("added:", line) == ()
-
-
-@pytest.mark.parametrize(
-    "base", [("      thresholds:\n", f"      {BASED}"), ("rests_on: [bytes]\n    measure", ON_TIME)]
-)
-def test_a_ratio_over_a_known_time_leaves_no_less_than_the_floor(base: tuple[str, str]) -> None:
-    text = SOUND.replace(*base, 1)
-    for line, least in (("pass_at: 3.3, unit: ratio", False), ("pass_at: 3.4, unit: ratio", True)):
-        found = fields(check(parse_order(text.replace(GAIN, line)), load_manifest("fake")))
-        assert set(found) == ({"gates.3.measure.thresholds.1.pass_at"} if least else set())
-    found = fields(check(parse_order(text.replace(GAIN, f"{GAIN}, stretch_at: 9")), load_manifest("fake")))
-    assert "the floor is 69.22 µs" in found["gates.3.measure.thresholds.1.stretch_at"]
-
-
-COUNTED = """  - id: experts
-    statement: Different experts of a step.
-    value: 22.95
-    unit: experts
-    label: measured
-    scope: 4 rows
-    probe: {kind: unique-experts, experts: 256, top_k: 6, rows: 4}
-  - {id: read, statement: Cold., value: 270, unit: GB/s, label: measured, scope: seat, evidence: {file: a.md}}
-added:"""
-FLOOR = "bytes: 18688512, bandwidth: 270, microseconds: 69.2, rests_on: [bytes]"
-
-
-@pytest.mark.parametrize(
-    ("floor", "field"),
-    [
-        ("bytes: 18647885, bandwidth: 270, rests_on: [bytes, experts, read]", ""),
-        ("bytes: 18688512, bandwidth: 270, rests_on: [bytes, read]", ""),
-        ("bytes: 812544, bandwidth: 270, rests_on: [bytes, experts]", "floors.0.bytes"),
-        ("bytes: 18688512, bandwidth: 288, rests_on: [bytes, read]", "floors.0.bandwidth"),
-    ],
-)
-def test_a_floor_is_what_its_facts_make(floor: str, field: str) -> None:
-    text = SOUND.replace("added:", COUNTED).replace(FLOOR, floor)
-    assert set(fields(check(parse_order(text), load_manifest("fake")))) == ({field} if field else set())
-
-
-def test_a_bandwidth_is_not_far_beyond_what_the_seat_was_measured_at() -> None:
-    for bandwidth, beyond in (("288", False), ("361", True)):
-        text = SOUND.replace("bandwidth: 270, microseconds: 69.2", f"bandwidth: {bandwidth}")
-        found = fields(check(parse_order(text), load_manifest("ohtani-tp8")))
-        assert ("floors.0.bandwidth" in found) is beyond
-
-
-def test_hopes_and_times_at_their_very_bound_are_no_fault() -> None:
-    for old, new in (
-        ("high: 1.3,", "high: 1.45,"),
-        ("low: 1.1, high: 1.3, unit: ratio", 'low: 10, high: 44, unit: "%"'),
-        ("low: 1.1, high: 1.3, unit: ratio", 'low: 10, high: 31, unit: "% of the step"'),
-        ("unit: µs, floor: least", "kill_at: 88, unit: µs, floor: least"),
-        (
-            'metric: launch, op: "<=", pass_at: 88, unit: µs, floor: least',
-            'metric: another, op: "<=", pass_at: 6, unit: µs',
-        ),
-    ):
-        assert faults_of(old, new) == (), new
+def test_a_line_that_a_parameter_repeats_is_judged() -> None:
+    line = "measure: {place: person, thresholds: [{metric: perplexity, op: '<=', pass_at: 6.76, unit: p}]}"
+    old = "{name: ppl-decode, parameters: {margin: 0.005}}"
+    for written, judged in (("6.760", True), ("6.77", False)):
+        new = f"{{name: ppl-decode, parameters: {{margin: 0.005, perplexity: {written}}}, {line}}}"
+        order = parse_order(SOUND.replace(old, new))
+        assert (check(order, load_manifest("fake")) == ()) is judged
+        assert (for_a_person(order) == ()) is judged
