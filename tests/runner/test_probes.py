@@ -80,7 +80,7 @@ def test_a_calculation_may_use_other_facts_and_not_itself() -> None:
     assert (second.agrees, second.found) == (False, "nothing: the fact is derived from itself (self from self)")
 
 
-def of(*facts: Mapping[str, object]) -> list[tuple[bool | None, str]]:
+def of(*facts: dict[str, object]) -> list[tuple[bool | None, str]]:
     base = {"label": "measured", "statement": "s", "scope": "here"}
     return [(one.agrees, one.found) for one in findings(tuple(Fact.model_validate(base | fact) for fact in facts))]
 

@@ -1,4 +1,4 @@
-"""Bounds of an order: noise, floors, hopes, amounts, and what facts are derived from; each with its neighbour inside."""
+"""Bounds of an order: noise, floors, hopes, amounts, what facts are derived from; each with its neighbour inside."""
 
 from __future__ import annotations
 
