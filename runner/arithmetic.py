@@ -40,6 +40,16 @@ def evaluate(expression: str, names: Mapping[str, Decimal]) -> Fraction:
     return value
 
 
+def names_in(expression: str) -> frozenset[str]:
+    """Names that ``expression`` reckons with, without those of functions; none where it is no expression."""
+    try:
+        tree = ast.parse(expression, mode="eval")
+    except (SyntaxError, RecursionError, MemoryError, ValueError):
+        return frozenset()
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called)
+
+
 def _value(node: ast.expr, names: Mapping[str, Decimal]) -> Fraction:
     value = _unbounded(node, names)
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > _LARGEST_BITS:
@@ -93,4 +103,4 @@ def _whole(value: Fraction) -> int:
     return value.numerator
 
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "names_in"]

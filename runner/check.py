@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from math import log
+from math import exp, log
 from pathlib import Path
 
 from carve_kernels.registry import VARIANTS, Role
@@ -18,6 +18,7 @@ from runner.checks.existence import existence, to_be_written
 from runner.checks.facts import facts
 from runner.checks.fault import Fault
 from runner.checks.floors import floors
+from runner.checks.gains import factor
 from runner.checks.judgement import judgement
 from runner.checks.limits import limits
 from runner.checks.needs import needs
@@ -46,6 +47,8 @@ from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
 
 _MINIMUM_BLOCK_BOOTS = 2
+WIDEST_MARGIN = Decimal("0.6931")
+"""ln 2: where no larger gain is hoped for, a margin that half the speed would stay inside."""
 QUALITY = frozenset({"parity", "kld", "ppl-prefill", "ppl-decode"})
 """Gates that see whether the candidate still computes the same."""
 RESERVED = frozenset({"ledger"})
@@ -112,7 +115,7 @@ def check(order: WorkOrder, manifest: SeatManifest | None) -> tuple[Fault, ...]:
         *_id(order),
         *facts(order),
         *citations(order),
-        *floors(order),
+        *floors(order, manifest),
         *judgement(order, manifest),
         *amounts(order, manifest),
         *duties(order, manifest),
@@ -195,14 +198,25 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
 
 def _power(order: KernelOrder | GateOrder, primary: Primary) -> Iterator[Fault]:
     """A hope inside the margin: even if it comes true, the verdict is not FASTER."""
-    gain = order.intent.expected_gain
-    if not isinstance(order, KernelOrder) or gain is None or gain.unit != "ratio":
-        return
-    if Decimal(gain.high) <= 0 or log(Decimal(gain.high)) <= Decimal(primary.margin):
+    gain = order.intent.expected_gain if isinstance(order, KernelOrder) else None
+    hope = factor(gain.high, gain.unit) if gain else None
+    if gain is None or hope is None:
+        if Decimal(primary.margin) > WIDEST_MARGIN:
+            message = f"margin {primary.margin} (natural-log ratio) is a factor of {_times(primary.margin)}"
+            yield Fault(
+                ("primary", "margin"), f"{message}: beyond {WIDEST_MARGIN}, a factor of two, it decides nothing"
+            )
+    elif hope <= 0 or log(hope) <= Decimal(primary.margin):
         yield Fault(
             ("intent", "expected_gain", "high"),
-            f"a gain of {gain.high} lies inside the margin {primary.margin} (natural-log ratio): it cannot be decided",
+            f"a gain of {gain.high} {gain.unit} lies inside the margin {primary.margin} (natural-log ratio, a factor "
+            f"of {_times(primary.margin)}): it cannot be decided",
         )
+
+
+def _times(margin: str) -> str:
+    """The factor that a margin is; a margin beyond what binary64 holds is beyond everything."""
+    return f"{exp(min(float(margin), 700)):.4g}"
 
 
 def _seat(order: RunnableOrder, manifest: SeatManifest) -> Iterator[Fault]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runner import ledger
 from runner.attest.trust import load_trust
+from runner.capabilities import lacking
 from runner.checks.citations import find_order
 from runner.checks.existence import to_be_written
 from runner.checks.judgement import planned_gates
@@ -50,9 +51,9 @@ def missing(order: WorkOrder, manifest: SeatManifest) -> tuple[str, ...]:
         if not glob.startswith(TAKEN)
     ]
     for request in order.gates:
-        lacking = [need for need in (request.measure.needs if request.measure else ()) if need in manifest.lacks]
-        if request.planned is None and lacking:
-            found.append(f"gate {request.name} needs {', '.join(lacking)}, which seat {manifest.name} lacks")
+        needed = set(request.measure.needs if request.measure else ()) & lacking(manifest)
+        if request.planned is None and needed:
+            found.append(f"gate {request.name} needs {', '.join(sorted(needed))}, which seat {manifest.name} lacks")
     return tuple(found)
 
 

@@ -10,6 +10,7 @@ from runner.checks.fault import Fault
 from runner.gates.sanity import LANGUAGES
 from runner.model.order import KernelOrder, RecipeOrder, RunnableOrder, WorkOrder
 from runner.model.order.judgement import GateRequest
+from runner.model.plan import PlannedWindow
 from runner.model.seat import SeatManifest
 from runner.plan import layout_of
 from runner.plan_layout import Layout
@@ -20,6 +21,9 @@ from runner.stats import DOCUMENTS, MOST_DOCUMENTS
 SCORED = frozenset({"kld", "ppl-prefill", "ppl-decode"})
 """Gates whose unit is a document of so many tokens."""
 SCORED_TOKENS = 8
+RATED = frozenset({"speed", "four-streams", "eager-gap"})
+"""Gates that time what comes after the first token."""
+RATED_TOKENS = 8
 COUNTED = ("documents", "control_documents")
 MOST = 1 << 24
 """Of anything else that is measured: tokens, texts, rounds, seconds."""
@@ -73,7 +77,7 @@ def _bounds(path: Path, order: WorkOrder, request: GateRequest) -> Iterator[Faul
 def _asked(path: Path, layout: Layout, request: GateRequest) -> Iterator[Fault]:
     """Names that the plan does not look for, and values of another kind than it takes: it would take its own."""
     asked = _Asked(request.windows)
-    MAKERS[request.name](layout, request.model_copy(update={"windows": asked}))
+    made = MAKERS[request.name](layout, request.model_copy(update={"windows": asked}))
     for name, value in request.windows.items():
         if name in ANYWHERE:
             continue
@@ -82,6 +86,36 @@ def _asked(path: Path, layout: Layout, request: GateRequest) -> Iterator[Fault]:
             yield Fault((*path, name), f"no window of {request.name} is made of {name}; it is told of {known}")
         elif wrong := _wrong(name, value, asked.defaults[name]):
             yield Fault((*path, name), f"{request.name}: {name} is {wrong}, not {value!r}")
+    if made.own:
+        yield from _room(path, layout, request.name, made.own[0])
+
+
+def _room(path: Path, layout: Layout, name: str, window: PlannedWindow) -> Iterator[Fault]:
+    """What one of a gate's windows asks of the engine, and what it can hold and can tell."""
+    manifest = layout.manifest
+    where: Path = ("primary",) if name == "speed" and layout.primary is not None else path
+    tokens, prompt = (_count(window, field) for field in ("tokens", "prompt_tokens"))
+    if name in RATED and tokens < RATED_TOKENS:
+        message = f"{name}: a rate is read from the tokens after the first, {RATED_TOKENS} at least, not from {tokens}"
+        yield Fault((*where, "tokens"), message)
+    if tokens + prompt > manifest.max_model_len:
+        message = f"{name}: {tokens} tokens after {prompt} of the prompt are more than seat {manifest.name} holds"
+        place = (*where, "tokens") if tokens > prompt else (*path, "prompt_tokens")
+        yield Fault(place, f"{message} ({manifest.max_model_len})")
+    streams, most = _count(window, "streams"), manifest.arguments.get("max_num_seqs")
+    if "streams" in window.arguments and streams < 1:
+        yield Fault((*where, "streams"), f"{name}: {streams} streams are none")
+    elif isinstance(most, int) and streams > most:
+        message = (
+            f"{name}: seat {manifest.name} runs {most} streams at once (max_num_seqs), {streams} would wait in line"
+        )
+        yield Fault((*where, "streams"), message)
+
+
+def _count(window: PlannedWindow, name: str) -> int:
+    """Of another kind than a number another check speaks."""
+    value = window.arguments.get(name)
+    return value if isinstance(value, int) else 0
 
 
 def _wrong(name: str, value: JsonValue, default: object) -> str:

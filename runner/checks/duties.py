@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 
+from runner.capabilities import lacking
 from runner.checks.citations import find_order
 from runner.checks.fault import Fault
 from runner.craft.globs import permitted
@@ -100,10 +101,10 @@ def _deliveries(order: WorkOrder) -> Iterator[Fault]:
 def _capabilities(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
     for index, need in enumerate(order.capability):
         path = ("capability", index, "available")
-        lacking = manifest is not None and need.name in manifest.lacks
-        if lacking and need.available == "yes":
+        lacks = manifest is not None and need.name in lacking(manifest)
+        if lacks and need.available == "yes":
             yield Fault(path, f"{need.name} is called available, seat {manifest.name if manifest else ''} lacks it")
-        elif (lacking or need.available == "no") and need.substitute_if_absent is None:
+        elif (lacks or need.available == "no") and need.substitute_if_absent is None:
             yield Fault(path, f"{need.name} is not available and the order names no substitute")
 
 

@@ -7,7 +7,10 @@ from decimal import Decimal
 from itertools import pairwise
 from math import log
 
+from runner.capabilities import lacking
 from runner.checks.fault import Fault
+from runner.checks.floors import MICROSECONDS
+from runner.checks.gains import RATIOS, factor, is_per_cent
 from runner.gates.figure_names import FIGURES, figure
 from runner.gates.registry import all_gates
 from runner.model.order import WorkOrder
@@ -16,8 +19,11 @@ from runner.model.order.measure import Measure, Threshold
 from runner.model.seat import SeatManifest
 from runner.order_lines import judged_by
 
-RATIOS = ("ratio", "×")
-"""Units of a threshold whose distance from 1 is a gain."""
+LEAST_RUNS = 2
+"""From one run nobody knows how far a figure moves by itself."""
+CHANGES = ("gain", "faster", "speed-up", "speedup", "saved", "loss", "slower", "regression")
+"""Words of a metric in per cent whose 0 is no change."""
+AT_LEAST, AT_MOST = (">", ">=", "=="), ("<", "<=", "==")
 Path = tuple[str | int, ...]
 
 
@@ -66,8 +72,9 @@ def _measure(path: Path, measure: Measure, manifest: SeatManifest | None) -> Ite
         yield Fault((*path, "thresholds"), "a blocking gate without a line decides nothing: margins are sealed before")
     for position, threshold in enumerate(measure.thresholds):
         yield from _threshold((*path, "thresholds", position), measure, threshold, manifest)
+    yield from _contradictions(path, measure)
     for need in measure.needs:
-        if manifest is not None and need in manifest.lacks and measure.substitute is None:
+        if manifest is not None and need in lacking(manifest) and measure.substitute is None:
             message = f"seat {manifest.name} has no {need}: name a substitute, or another seat"
             yield Fault((*path, "needs"), message)
 
@@ -99,22 +106,74 @@ def _threshold(path: Path, measure: Measure, threshold: Threshold, manifest: Sea
     for (before, worse), (name, better) in pairwise(given):
         if worse > better if threshold.op in (">", ">=") else worse < better:
             yield Fault((*path, name), f"{threshold.metric}: {name} {better} is worse than {before} {worse}")
-    if threshold.unit not in RATIOS or threshold.pass_at is None or Decimal(threshold.pass_at) <= 0:
+    yield from _near(path, measure, threshold, manifest)
+
+
+def _near(path: Path, measure: Measure, threshold: Threshold, manifest: SeatManifest | None) -> Iterator[Fault]:
+    """Lines so near to no change that noise alone crosses them, and noise that is said to be next to nothing."""
+    noise = threshold.noise
+    if noise is not None and (Decimal(noise.half_width) <= 0 or noise.runs < LEAST_RUNS):
+        message = f"{threshold.metric}: a noise of {noise.half_width} from {noise.runs} runs is none that was measured"
+        yield Fault((*path, "noise"), f"{message}: above 0, from {LEAST_RUNS} runs or more, or leave it out")
         return
-    distance = abs(log(Decimal(threshold.pass_at)))
-    width, source = _noise(measure, threshold, manifest)
-    if 0 < distance < width:
-        message = f"{threshold.metric}: {threshold.pass_at} is nearer to no change than the noise {width} ({source})"
-        yield Fault((*path, "pass_at"), message)
+    if not _is_gain(measure, threshold):
+        return
+    seat = float(manifest.noise.a_a_half_width) if measure.place == "seat" and manifest is not None else 0.0
+    own = _in_logarithms(noise.half_width, threshold.unit) if noise else None
+    if own is not None and own < seat and "profiler" not in measure.needs:
+        message = f"{threshold.metric}: noise {noise.half_width if noise else ''} is below the {seat} of seat"
+        yield Fault((*path, "noise", "half_width"), f"{message} {manifest.name if manifest else ''}, whose rate it is")
+        return
+    width = seat if own is None else own
+    source = f"{noise.how}, {noise.runs} runs" if noise else f"A/A of seat {manifest.name if manifest else ''}"
+    for name, written in (("kill_at", threshold.kill_at), ("pass_at", threshold.pass_at)):
+        times = factor(written, threshold.unit) if written is not None else None
+        if times is not None and times > 0 and 0 < (distance := abs(log(times))) < width:
+            message = f"{threshold.metric}: {written} {threshold.unit} is nearer to no change ({distance:.2g}) than the"
+            yield Fault((*path, name), f"{message} noise {width:.4g} ({source})")
 
 
-def _noise(measure: Measure, threshold: Threshold, manifest: SeatManifest | None) -> tuple[float, str]:
-    """The line's own noise, or the seat's for a rate that the seat gives."""
-    if threshold.noise is not None:
-        return float(threshold.noise.half_width), f"{threshold.noise.how}, {threshold.noise.runs} runs"
-    if measure.place == "seat" and manifest is not None:
-        return float(manifest.noise.a_a_half_width), f"A/A of seat {manifest.name}, {manifest.noise.source}"
-    return 0.0, "not stated"
+def _is_gain(measure: Measure, threshold: Threshold) -> bool:
+    """Whether no change is 1, or 0 per cent: a share of a whole that the profiler times does not move like a rate."""
+    if threshold.unit.lower() in RATIOS:
+        return True
+    named = any(word in threshold.metric.lower() for word in CHANGES)
+    whole = " of " in threshold.unit and "profiler" in measure.needs
+    return named and is_per_cent(threshold.unit) and (threshold.noise is not None or not whole)
+
+
+def _in_logarithms(half_width: str, unit: str) -> float:
+    """A noise in per cent as a natural-log ratio; that of a ratio is one."""
+    return log(1 + Decimal(half_width) / 100) if is_per_cent(unit) else float(half_width)
+
+
+def _contradictions(path: Path, measure: Measure) -> Iterator[Fault]:
+    """Two lines over one metric that no figure can keep."""
+    for position, line in enumerate(measure.thresholds):
+        for other in measure.thresholds[:position]:
+            if _cannot_both(line, other) or _cannot_both(other, line):
+                message = f"{line.metric}: {line.op} {line.pass_at} and {other.op} {other.pass_at} {line.unit}"
+                yield Fault((*path, "thresholds", position, "pass_at"), f"{message} cannot both be kept")
+                break
+
+
+def _cannot_both(lower: Threshold, upper: Threshold) -> bool:
+    if (lower.metric, lower.where) != (upper.metric, upper.where) or lower.pass_at is None or upper.pass_at is None:
+        return False
+    if lower.op not in AT_LEAST or upper.op not in AT_MOST:
+        return False
+    least, most = _comparable(lower.pass_at, lower.unit), _comparable(upper.pass_at, upper.unit)
+    if least[1] != most[1]:
+        return False
+    return least[0] > most[0] or (least[0] == most[0] and (lower.op == ">" or upper.op == "<"))
+
+
+def _comparable(written: str, unit: str) -> tuple[Decimal, str]:
+    """A number in the smallest of the units that mean the same kind."""
+    if unit in MICROSECONDS:
+        return Decimal(written) * MICROSECONDS[unit], "µs"
+    times = factor(written, unit)
+    return (Decimal(written), unit) if times is None else (times, "ratio")
 
 
 def _kill_line(path: Path, line: KillLine) -> Iterator[Fault]:

@@ -36,7 +36,8 @@ class Question(Record):
     name: Slug
     answers: tuple[Answer, ...]
     state: State
-    """``ruled`` by a person; ``arithmetic``: one answer is left; ``unopposed``: one, and unchecked; else ``open``."""
+    """``ruled`` by a person; ``arithmetic``: one answer is left, and no other number would do; ``unopposed``: one, and
+    unchecked; else ``open``."""
     answer: str | None
     unit: str | None
     """Of the answer."""
@@ -68,6 +69,8 @@ def _question(file: ReviewFile, name: str) -> Question:
     if len({answer.unit for answer in answers}) > 1:
         return _as(name, answers, "open", None, "the answers are in different units")
     left = [answer for answer in answers if answer.holds]
+    if checks and len(left) == 1 and (others := _as_good(checks, Fraction(left[0].value))):
+        return _as(name, answers, "open", None, others)
     if checks and len(left) == 1:
         why = f"only {left[0].value} is left: {left[0].reasons[0]}"
         return _as(name, answers, "arithmetic", left[0].value, why, unit=left[0].unit)
@@ -76,6 +79,21 @@ def _question(file: ReviewFile, name: str) -> Question:
     if len(answers) == 1:
         return _as(name, answers, "unopposed", None, "nobody disagrees, and nothing was checked")
     return _as(name, answers, "open", None, "the answers differ and nothing decides between them")
+
+
+def _as_good(checks: list[Check], value: Fraction) -> str:
+    """Why what is left of the claims is not singled out: it only divides, as other numbers do; empty where it is."""
+    if any(isinstance(check, EqualsCheck) for check in checks):
+        return ""
+    greatest = math.gcd(
+        *(count for check in checks if isinstance(check, DividesCheck) for count in check.counts.values())
+    )
+    if value == greatest:
+        return ""
+    return (
+        f"nothing is singled out: {shown(value)} divides every count, as every divisor of {greatest} does, "
+        f"and the greatest, {greatest}, is nobody's claim"
+    )
 
 
 def _as(
@@ -87,8 +105,15 @@ def _as(
 def _unit(ruling: ReviewRuling, answers: tuple[Answer, ...]) -> str:
     """The ruling's own unit, that of the answers it agrees with, or the one unit of all of them.
 
-    Raises InputError where that leaves more than one.
+    Raises InputError where that leaves more than one, and for a unit of no answer.
     """
+    if ruling.unit and ruling.unit not in (claimed := sorted({one.unit for one in answers})):
+        raise InputError(
+            "a ruling in a unit that nobody claims",
+            where=ruling.question,
+            expected=f"unit: one of {', '.join(claimed)}",
+            found=f"{ruling.value} {ruling.unit}",
+        )
     if ruling.unit:
         return ruling.unit
     value = shown(Fraction(ruling.value))

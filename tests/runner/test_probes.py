@@ -77,4 +77,74 @@ def test_a_calculation_may_use_other_facts_and_not_itself() -> None:
     )
     first, second = findings(facts)
     assert (first.fact, first.agrees) == ("sum", True)
-    assert (second.agrees, second.found) == (False, "no fact 'self' with a value")
+    assert (second.agrees, second.found) == (False, "nothing: the fact is derived from itself (self from self)")
+
+
+def of(*facts: Mapping[str, object]) -> list[tuple[bool | None, str]]:
+    base = {"label": "measured", "statement": "s", "scope": "here"}
+    return [(one.agrees, one.found) for one in findings(tuple(Fact.model_validate(base | fact) for fact in facts))]
+
+
+def reckoned(name: str, value: str, expression: str, unit: str | None = None) -> dict[str, object]:
+    return {"id": name, "value": value, "unit": unit, "probe": {"kind": "calculation", "expression": expression}}
+
+
+def test_a_circle_proves_nothing_of_any_length_or_spelling() -> None:
+    assert {agrees for agrees, _ in of(reckoned("a", "5", "b"), reckoned("b", "5", "a"))} == {False}
+    three = of(reckoned("a", "5", "b + 0"), reckoned("b", "5", "c + 0"), reckoned("c", "5", "a + 0"))
+    assert three[0] == (False, "nothing: the fact is derived from itself (a from b from c from a)")
+    assert of(reckoned("a.b", "777", "a_b")) == [(False, "nothing: the fact is derived from itself (a.b from a.b)")]
+    assert {agrees for agrees, _ in of(reckoned("a", "5", "2 + 3"), reckoned("b", "10", "2 * a"))} == {True}
+    twice = of(reckoned("a", "5", "2 + 3"), reckoned("b", "10", "a + a"), reckoned("c", "15", "a + b"))
+    assert {agrees for agrees, _ in twice} == {True}
+
+
+def test_a_name_that_may_be_either_of_two_facts_is_neither() -> None:
+    found = of({"id": "a-b", "value": "5"}, {"id": "a.b", "value": "7"}, reckoned("c", "10", "2 * a_b"))
+    assert found == [(False, "nothing: a_b may be any of a-b, a.b")]
+
+
+@pytest.mark.parametrize(
+    ("probe", "value", "unit", "agrees"),
+    [
+        ({"kind": "linear-bytes", "in_features": 16, "out_features": 16, "bits": 1}, "96", "bytes", True),
+        ({"kind": "linear-bytes", "in_features": 16, "out_features": 16, "bits": 1}, "96", None, True),
+        ({"kind": "linear-bytes", "in_features": 16, "out_features": 16, "bits": 1}, "0.096", "kB a launch", True),
+        ({"kind": "linear-bytes", "in_features": 16, "out_features": 16, "bits": 1}, "96", "GB", False),
+        ({"kind": "linear-bytes", "in_features": 16, "out_features": 16, "bits": 1}, "96", "ms", False),
+        ({"kind": "unique-experts", "experts": 256, "top_k": 6, "rows": 4}, "22.95", "experts", True),
+        ({"kind": "unique-experts", "experts": 256, "top_k": 6, "rows": 4}, "22.95", "GB", False),
+        (census("bits", "model.layers.1.*.experts.*"), "3", "bits", True),
+        (census("bits", "model.layers.1.*.experts.*"), "3", "µs", False),
+    ],
+)
+def test_a_probe_speaks_of_its_own_unit(probe: dict[str, object], value: str, unit: str, agrees: bool) -> None:
+    assert of({"id": "f", "value": value, "unit": unit, "probe": probe})[0][0] is agrees
+
+
+def test_one_fact_taken_over_is_in_the_same_unit() -> None:
+    assert of({"id": "a", "value": "5", "unit": "ms"}, reckoned("b", "5", "a", "ms"))[0][0] is True
+    assert of({"id": "a", "value": "5", "unit": "ms"}, reckoned("b", "5", "a", "s"))[0][0] is False
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "unit", "agrees"),
+    [
+        ("max_num_seqs: 32", "32", "rows", True),
+        ("max_num_seqs: 32", "4096", "rows", False),
+        ("max_num_seqs: 3", "3", "rows", False),
+        ("32", "32", "rows", False),
+        ("max_num_seqs", "32", "rows", False),
+        ("max_num_seqs: 32", "32", "GB", False),
+    ],
+)
+def test_quoted_words_say_the_value(text: str, value: str, unit: str, agrees: bool) -> None:
+    probe = {"kind": "quote", "file": "serve/seats/cpu-mini.yaml", "text": text}
+    assert of({"id": "f", "value": value, "unit": unit, "probe": probe})[0][0] is agrees
+
+
+def test_an_order_is_cited_and_not_quoted() -> None:
+    found = of(
+        {"id": "f", "value": "6", "probe": {"kind": "quote", "file": "orders/mini-lna2.yaml", "text": "pairs: 6"}}
+    )
+    assert "is an order" in found[0][1]

@@ -54,6 +54,55 @@ FLOORS = [
     ("low: 1.1, high: 1.3", "low: 1.4, high: 1.3", "intent.expected_gain.low", "above the high end"),
     ("share: 0.31", "share: 1.2", "intent.expected_gain.share", "between 0 and 1"),
 ]
+BASED = "baseline: {kind: same-session, ref: 229 µs a launch}\n      thresholds:\n"
+ON_TIME = "rests_on: [bytes, time]\n    measure"
+ROOFLINE = [
+    (
+        "bytes: 18688512, bandwidth: 270, microseconds: 69.2",
+        "bytes: 1000, bandwidth: 270",
+        "floors.0.bytes",
+        "812544 bytes",
+    ),
+    (
+        "bytes: 18688512, bandwidth: 270, microseconds: 69.2",
+        "bytes: 18689000, bandwidth: 270",
+        "floors.0.bytes",
+        "no whole",
+    ),
+    ("bandwidth: 270, microseconds: 69.2", "bandwidth: 270000", "floors.0.bandwidth", "no memory of one device"),
+    (
+        "unit: µs, floor: least",
+        "kill_at: 50, unit: µs, floor: least",
+        "gates.3.measure.thresholds.0.kill_at",
+        "asks for 50",
+    ),
+    (
+        "pass_at: 88, unit: µs, floor: least",
+        "pass_at: 69, unit: μs, floor: least",
+        "gates.3.measure.thresholds.0.pass_at",
+        "asks for 69 µs",
+    ),
+    ("pass_at: 88, unit: µs", "pass_at: 69000, unit: ns", "gates.3.measure.thresholds.0.pass_at", "take at least"),
+    (
+        'metric: launch, op: "<=", pass_at: 88, unit: µs, floor: least',
+        'metric: the least launch, op: "<=", pass_at: 60, unit: µs',
+        "gates.3.measure.thresholds.0.pass_at",
+        "below floor least",
+    ),
+    ("high: 1.3,", "high: 1.5,", "intent.expected_gain.high", "at most 1.45 times"),
+    (
+        "low: 1.1, high: 1.3, unit: ratio",
+        'low: 40, high: 60, unit: "%"',
+        "intent.expected_gain.high",
+        "at most 1.45 times",
+    ),
+    (
+        "low: 1.1, high: 1.3, unit: ratio",
+        'low: 10, high: 33, unit: "% of the step"',
+        "intent.expected_gain.high",
+        "at most",
+    ),
+]
 JUDGEMENT = [
     (
         "pass_at: 1.15, unit: ratio",
@@ -109,6 +158,58 @@ JUDGEMENT = [
         "Field required",
     ),
 ]
+LINE = "gates.3.measure.thresholds.1"
+GAIN = "pass_at: 1.15, unit: ratio"
+NOISE = [
+    (GAIN, f"{GAIN}, noise: {{half_width: 0, how: none, runs: 0}}", f"{LINE}.noise", "none that was measured"),
+    (GAIN, f"{GAIN}, noise: {{half_width: -5, how: none, runs: 9}}", f"{LINE}.noise", "none that was measured"),
+    (GAIN, f"{GAIN}, noise: {{half_width: 0.02, how: once, runs: 1}}", f"{LINE}.noise", "from 1 runs"),
+    (GAIN, f"{GAIN}, noise: {{half_width: 0.002, how: a, runs: 2}}", f"{LINE}.noise.half_width", "below the 0.01"),
+    (GAIN, f"kill_at: 1.005, {GAIN}", f"{LINE}.kill_at", "nearer to no change"),
+    (GAIN, f"{GAIN}, noise: {{half_width: 0.2, how: a, runs: 2}}", f"{LINE}.pass_at", "(a, 2 runs)"),
+    (GAIN, 'pass_at: 0.5, unit: "%"', f"{LINE}.pass_at", "nearer to no change"),
+    (GAIN, 'pass_at: 0.5, unit: "% of the step"', f"{LINE}.pass_at", "nearer to no change"),
+    (GAIN, "pass_at: 1.005, unit: times", f"{LINE}.pass_at", "nearer to no change"),
+    (
+        GAIN,
+        f'{GAIN}}}\n        - {{metric: gain, op: "<=", pass_at: 1.1, unit: ×',
+        "gates.3.measure.thresholds.2.pass_at",
+        "both",
+    ),
+    (
+        GAIN,
+        f'{GAIN}}}\n        - {{metric: gain, op: "<", pass_at: 15, unit: "%"',
+        "gates.3.measure.thresholds.2.pass_at",
+        "both",
+    ),
+]
+PLANS = [
+    (
+        "low: 1.1, high: 1.3, unit: ratio",
+        'low: 1, high: 2, unit: "%"',
+        "intent.expected_gain.high",
+        "inside the margin",
+    ),
+    ("high: 1.3, unit: ratio", "high: 1.04, unit: times", "intent.expected_gain.high", "lies inside the margin"),
+    ("margin: 0.05", "margin: 10", "intent.expected_gain.high", "a factor of 2.203e+04"),
+    ("pairs: 6}", "pairs: 6, tokens: 1}", "primary.tokens", "8 at least, not from 1"),
+    ("pairs: 6}", "pairs: 6, tokens: 1985}", "primary.tokens", "more than seat fake holds (2048)"),
+    ("pairs: 6}", "pairs: 6, streams: 33}", "primary.streams", "33 would wait in line"),
+    ("pairs: 6}", "pairs: 6, streams: 0}", "primary.streams", "are none"),
+    ("- name: speed", "- {name: speed, windows: {prompt_tokens: 1921}}", "gates.2.windows.prompt_tokens", "than seat"),
+    (
+        "- name: speed\n",
+        "- name: speed\n  - {name: finish, windows: {tokens: 4096}}\n",
+        "gates.3.windows.tokens",
+        "finish: 4096 tokens after 0",
+    ),
+    (
+        "- name: speed\n",
+        "- name: speed\n  - {name: four-streams, windows: {tokens: 2}}\n",
+        "gates.3.windows.tokens",
+        "tokens after the first",
+    ),
+]
 PRIOR_ART = "design: {prior_art: [{what: the incumbent, where: exllamav3, verdict: slow}]}\n"
 DUTIES = [
     (PRIOR_ART, "", "design.prior_art", "no prior art"),
@@ -125,7 +226,7 @@ DUTIES = [
 
 @pytest.mark.parametrize(
     ("old", "new", "field", "words"),
-    [*FACTS, *FLOORS, *JUDGEMENT, *DUTIES],
+    [*FACTS, *FLOORS, *ROOFLINE, *JUDGEMENT, *NOISE, *PLANS, *DUTIES],
     ids=lambda value: value.strip()[:30] if isinstance(value, str) else "",
 )
 def test_one_wrong_thing_is_one_named_fault(old: str, new: str, field: str, words: str) -> None:

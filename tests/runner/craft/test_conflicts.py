@@ -90,7 +90,24 @@ def test_votes_never_decide(values: list[str], shuffled: random.Random) -> None:
     shuffled.shuffle(again)
     one, more = asked(values), asked(again)
     assert (one.state, one.answer) == (more.state, more.answer)
-    assert one.answer == next(iter({"24", "12"} & set(values)), None) or {"24", "12"} <= set(values)
+    assert one.answer == ("24" if "24" in values and "12" not in values else None)
+
+
+@pytest.mark.parametrize("value", ["12", "1"])
+def test_a_divisor_that_is_not_the_greatest_is_not_singled_out(value: str) -> None:
+    question = table(F2.replace("value: 24", f"value: {value}"))["step-count"]
+    assert (question.state, question.answer) == ("open", None)
+    assert "nothing is singled out" in question.why
+    assert "24, is nobody's claim" in question.why
+
+
+def test_a_ruling_is_in_a_unit_that_somebody_claims() -> None:
+    ruling = (
+        "rulings:\n  - {question: step-count, value: 6, unit: UNIT, by: the synthesizer, evidence: counted again}\n"
+    )
+    assert table(F2 + ruling.replace("UNIT", "steps"))["step-count"].unit == "steps"
+    with pytest.raises(InputError, match="a unit that nobody claims"):
+        table(F2 + ruling.replace("UNIT", "furlongs"))
 
 
 def test_agreement_alone_decides_nothing() -> None:
