@@ -148,36 +148,37 @@ class Calls:
             with suppress(OSError):  # it was ended meanwhile
                 fcntl.ioctl(listener, _RECEIVE, data)
                 number, pid, _, call, _, _, *arguments = _NOTIFICATION.unpack(data)
+                known = CALLS[self._names[call]]
                 try:
-                    refused = self._note(pid, CALLS[self._names[call]], arguments)
+                    refused = self._note(pid, known, arguments)
                 except PermissionError:
-                    refused = True  # of a process that nobody may look into
+                    refused = errno.EPERM  # of a process that nobody may look into
                 except (OSError, ValueError):
-                    refused = False  # what is not there leads nowhere
-                answer = (0, -errno.EPERM, 0) if refused else (0, 0, _CONTINUE)
+                    refused = 0  # what is not there leads nowhere
+                if isinstance(known, ProcessCall) and not known.kept:
+                    refused = refused or errno.ENOSYS
+                answer = (0, -refused, 0) if refused else (0, 0, _CONTINUE)
                 fcntl.ioctl(listener, _SEND, bytearray(_RESPONSE.pack(number, *answer)))
 
-    def _note(self, pid: int, call: Call, arguments: Sequence[int]) -> bool:
-        """Note a call; whether it is refused."""
+    def _note(self, pid: int, call: Call, arguments: Sequence[int]) -> int:
+        """Note a call; the error it is refused with, or 0."""
         if isinstance(call, ProcessCall):
             other = self._others.reached(pid, call, arguments)
             if other:
                 _keep(self.reached, other)
-            return bool(other)
+            return errno.EPERM if other else 0
         if isinstance(call, ObjectCall | QueueCall):
-            return self._shared(pid, call, arguments)
+            return errno.EPERM if self._shared(pid, call, arguments) else 0
         if isinstance(call, SocketCall):
             self._socket(pid, call, arguments)
         elif isinstance(call, DescriptorCall):
             self._file(pid, _opened(pid, arguments[0]), writes=True, reads=False)
         else:
             self._paths(pid, call, arguments)
-        return False
+        return 0
 
     def _shared(self, pid: int, call: ObjectCall | QueueCall, arguments: Sequence[int]) -> bool:
         """An object's number cannot be changed after this look, and a name can."""
-        if self._queues.elsewhere(pid):
-            return False
         flags = None if call.flags is None else arguments[call.flags]
         if isinstance(call, ObjectCall):
             other = self._queues.reached(call, arguments[0], flags or 0)

@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -168,7 +169,8 @@ def hold(setting: Setting) -> Held:
     """
     lock = after_others(setting.transcript.parent)
     started, watch = now(), _Watch(setting)
-    receive, send = os.pipe()
+    # Not a pipe: one could be opened again by its name below /proc, and a report be written by who it is about.
+    receive, send = (one.detach() for one in socket.socketpair())
     with setting.transcript.open("ab", buffering=0) as transcript:  # after what was said before an interruption
         process = subprocess.Popen(
             _command(setting, send, lock),
