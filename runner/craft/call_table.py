@@ -107,6 +107,8 @@ _MAKES = PathCall(_FIRST, follows=False, makes=True)
 _CHANGES, _CHANGES_LINK, _CHANGES_AT = PathCall(_FIRST), PathCall(_FIRST, follows=False), PathCall(_AT)
 _FLAGS_OF_FILE = (0x40086602, 0x401C5820)
 """``FS_IOC_SETFLAGS`` and ``FS_IOC_FSSETXATTR``."""
+_OF_A_TERMINAL = (0x540E, 0x5412, 0x541C, 0x541D, 0x5437)
+"""``TIOCSCTTY``, ``TIOCSTI``, ``TIOCLINUX``, ``TIOCCONS`` and ``TIOCVHANGUP``: to take, type into or end it."""
 _ATTACH, _SEIZE = 16, 0x4206
 _OWNER, _OWNER_IN_MEMORY = 8, 15
 """``F_SETOWN`` and ``F_SETOWN_EX``: who is sent the signals about a file."""
@@ -155,7 +157,7 @@ CALLS: dict[str, Call] = {
     "fchown": DescriptorCall(),
     "fsetxattr": DescriptorCall(),
     "fremovexattr": DescriptorCall(),
-    "ioctl": DescriptorCall(When(1, _FLAGS_OF_FILE)),
+    "ioctl": DescriptorCall(When(1, (*_FLAGS_OF_FILE, *_OF_A_TERMINAL))),
     "kill": ProcessCall(0, signal=1, group=True),
     "tkill": ProcessCall(0, signal=1),
     "tgkill": ProcessCall(0, signal=2),

@@ -92,6 +92,16 @@ def test_what_lies_in_its_own_folders_is_its_own(tmp_path: Path) -> None:
         ("prctl(4, 0); open('../else/a', 'w')", ["else/a"], []),
         ("prctl(4, 0); open('a', 'w').close(); os.chown('a', -1, -1); os.utime('a')", [], []),
         ("open('/dev/null', 'w'); open('/proc/self/comm', 'w')", [], []),
+        ("os.dup2(os.pipe()[1], 1); os.system('echo > /dev/stdout; echo > /dev/fd/1')", [], []),
+        ("tried(os.open, '/dev/nvidia99', os.O_RDWR)", [], []),
+        ("import pty; pid, end = pty.fork(); pid or os._exit(0); os.waitpid(pid, 0)", [], []),
+        ("one, two = os.openpty(); os.fchmod(two, 0o600); os.close(os.open(os.ttyname(two), os.O_RDWR))", [], []),
+        ("open('/dev/full', 'w'); open('/dev/zero', 'r+b', 0); tried(open, '/dev/tty', 'w')", [], []),
+        ("tried(open, '/dev/null_payload/x', 'w')", ["/dev/null_payload/x"], []),
+        ("tried(open, '/dev/zero.d/x', 'w'); tried(os.rmdir, '/dev/dri.old')", ["/dev/zero.d/x", "/dev/dri.old"], []),
+        ("tried(os.open, '/dev/nvidia-none/x', os.O_RDWR | os.O_CREAT)", ["/dev/nvidia-none/x"], []),
+        ("tried(os.rmdir, '/dev/null')", ["/dev/null"], []),
+        ("tried(os.rename, '/dev/zero', '/dev/zero/x')", ["/dev/zero", "/dev/zero/x"], []),
         ("open('/dev/shm/carve-test', 'w').close(); os.remove('/dev/shm/carve-test')", [], []),
     ],
 )
@@ -234,6 +244,20 @@ os.write(memory, pathlib.Path("/bin/sh").resolve().read_bytes())
 os.execve(memory, ["sh", "-c", "echo > ../else/a"], {})
 """
     assert noted(tmp_path, program) == (["else/a"], [])
+
+
+def test_a_terminal_of_others_is_none_of_its_own(tmp_path: Path) -> None:
+    """Neither to write to, nor to type into or to take, which ask for no more than reading."""
+    ours, theirs = os.openpty()
+    name = os.ttyname(theirs)
+    program = f"import fcntl; end = os.open({name!r}, os.O_RDONLY | os.O_NOCTTY)\n"
+    try:
+        assert noted(tmp_path, program) == ([], [])
+        assert noted(tmp_path, program + "tried(fcntl.ioctl, end, 0x5412, b' ')") == ([name], [])
+        assert noted(tmp_path, f"os.open({name!r}, os.O_WRONLY | os.O_NOCTTY)") == ([name], [])
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_paths_cannot_be_moved_under_the_keeper(tmp_path: Path) -> None:
