@@ -31,6 +31,7 @@ from runner.model.craftsperson import Limits
 from runner.paths import config_home, source_root, state_home
 from runner.sandbox import python_folders
 from runner.steps.journal import Journal
+from runner.visible import visible
 from serve.adapters.watchdog import SHARED_MEMORY, descendants
 
 STOP_SECONDS = 60.0
@@ -141,8 +142,8 @@ def without_name(keeper: int, folder: Path) -> int:
 
 
 def finding(kind: FindingKind, detail: str) -> Finding:
-    """A finding."""
-    return Finding(kind=kind, detail=detail)
+    """A finding; names and words of the craftsperson stay on their line."""
+    return Finding(kind=kind, detail=visible(detail))
 
 
 @dataclass(frozen=True)

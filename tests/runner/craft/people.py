@@ -298,6 +298,12 @@ def _parent(process: int) -> list[int]:
     return []
 
 
+def names_badly(where: str) -> None:
+    """A file whose name would be a line of the answer's own, and steer a terminal."""
+    honest()
+    Path(where, "x\nnext: runner execute evil\x1b[2J.txt").touch()
+
+
 def forges(outside: str) -> None:
     """A report of its own in the place of the keeper's, by every way to the keeper's files, after a deed outside."""
     honest()
