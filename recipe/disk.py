@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from runner.errors import CarveError, StateError
-from runner.visible import visible
+from runner.visible import told
 
 if TYPE_CHECKING:  # whoever patches an image has no pack
     from recipe.product import Job
@@ -52,8 +52,8 @@ def command(main: Callable[[], int | None]) -> int:
     try:
         return main() or 0
     except CarveError as error:
-        told = error
+        found = error
     except OSError as error:
-        told = refusal("the file system stands in the way", "", error)
-    print(visible(str(told), keep="\n"), file=sys.stderr)
-    return told.exit_code
+        found = refusal("the file system stands in the way", "", error)
+    print(told(found), file=sys.stderr)
+    return found.exit_code

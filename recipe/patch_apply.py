@@ -127,6 +127,14 @@ def _pristine(site: Path, patches: PatchSet, file: str) -> bytes:
         if not ours(markers_in(data), patches):
             raise drifted(str(site / file), wanted, sha256_bytes(data))
     markers = markers_in(data)
+    if markers and set(markers) == set(patches.markers(file)) and not kept.is_file():
+        raise StateError(
+            "the file is patched and its own bytes are gone",
+            where=str(site / file),
+            expected=f"the file that was patched, kept as {kept}",
+            found="nothing that has its digest",
+            next_step="install the distribution again: that brings the file back, and it can be patched anew",
+        )
     if markers:
         raise StateError(
             "the file bears a stale marker",
@@ -191,20 +199,20 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="the interpreter that will run the engine")
     parser.add_argument("--no-import", action="store_true", help="compile only")
     arguments = parser.parse_args()
-    python = None if arguments.no_import else arguments.python
+    site, python = arguments.site.absolute(), None if arguments.no_import else arguments.python
     if arguments.action == "shadow":
         destination, *names = arguments.names
         if not names or not destination:
             parser.error("shadow needs a destination and at least one patch")
-        print(shadow(arguments.site, load_set(names), Path(destination), python))
+        print(shadow(site, load_set(names), Path(destination).absolute(), python))
         return
     patches = load_set(arguments.names)
     if arguments.action == "apply":
-        print("\n".join(apply(arguments.site, patches, python)) or "nothing to do")
+        print("\n".join(apply(site, patches, python)) or "nothing to do")
     elif arguments.action == "revert":
-        print("\n".join(revert(arguments.site, patches)) or "nothing to do")
+        print("\n".join(revert(site, patches)) or "nothing to do")
     else:
-        verify(arguments.site, patches)
+        verify(site, patches)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,13 @@ from runner.attest.statement import Signed, moment
 from runner.counts import refusal
 from runner.gates.registry import waivable
 from runner.judge import withdrawals
+from runner.kill_lines import words_of
 from runner.ledger import Ledger
 from runner.lineage import dated_back
 from runner.model.adoption import Adoption, Observation, ReportName, Revocation, Waiver
 from runner.model.report import GatePart, ReportPredicate
 from runner.model.verdict import Status
+from runner.order_lines import lines_struck
 
 
 def fault_of(made: Adoption | Waiver | Revocation, ledger: Ledger) -> str:
@@ -56,7 +58,7 @@ def revoked(ledger: Ledger) -> set[str]:
 
 
 def waivers_for(ledger: Ledger, report: str) -> list[tuple[Signed, Waiver]]:
-    """Waivers of one report that count and were not taken back, oldest first."""
+    """Waivers of one report that count and were not taken back, oldest first; also those that are over."""
     gone = revoked(ledger)
     return [
         (entry, each)
@@ -65,22 +67,32 @@ def waivers_for(ledger: Ledger, report: str) -> list[tuple[Signed, Waiver]]:
     ]
 
 
-def _label_objections(report: ReportPredicate, adoption: Adoption, ledger: Ledger) -> list[str]:
+def over(waiver: Waiver, ledger: Ledger) -> bool:
+    """Whether a waiver has ended by the time of the newest statement: what is read from a ledger has no other clock."""
+    return moment(ledger.newest, "the newest statement") > moment(waiver.expires_at, "a waiver")
+
+
+def _label_objections(report: ReportPredicate, scope: str, ledger: Ledger) -> list[str]:
     found = []
     label, seat = report.seat.label, report.seat.name
     if label == "none":
         found.append("no engine answered, so nothing was measured")
     if label == "simulated":
         found.append("it was measured on a simulated seat")
-    if label == "attached" and adoption.scope != "descriptive":
+    if label == "attached" and scope != "descriptive":
         found.append("it was measured on an attached server, which can only be adopted as descriptive")
-    if adoption.seat != seat:
-        found.append(f"it was measured on {seat}, not on {adoption.seat}")
-    if report.seat.isolation == "open" and adoption.scope != "descriptive":
+    if report.seat.isolation == "open" and scope != "descriptive":
         found.append("its candidate ran without a sandbox, so it can only be adopted as descriptive")
+    if scope != "descriptive":
+        found += [
+            f"kill line {words_of(line)} struck: the work is delivered switched off, so it can only be adopted as "
+            "descriptive"
+            for line in lines_struck(report)
+            if line.action == "ship-off"
+        ]
     cards = report.seat.manifest is not None and report.seat.manifest.get("machine") is not None
-    if label == "cpu" and (cards or "real" in ledger.labels.get(adoption.seat, ())):
-        found.append(f"it was measured on a CPU and {adoption.seat} is a GPU seat")
+    if label == "cpu" and (cards or "real" in ledger.labels.get(seat, ())):
+        found.append(f"it was measured on a CPU and {seat} is a GPU seat")
     return found
 
 
@@ -140,6 +152,8 @@ def _waived(entry: Signed, adoption: Adoption, at: datetime, ledger: Ledger) -> 
             found.append("is by the key that signed the report")
         if at > moment(waiver.expires_at, signed.where):
             found.append(f"expired on {waiver.expires_at}")
+        elif over(waiver, ledger):
+            found.append(f"was for a time that is over: it expired on {waiver.expires_at}")
         if fault := _misnamed(waiver.report, report):
             found.append(fault)
         faults += [(waiver.gate, f"the waiver of {waiver.gate} {words}") for words in found]
@@ -151,13 +165,17 @@ def _waived(entry: Signed, adoption: Adoption, at: datetime, ledger: Ledger) -> 
 
 
 def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Ledger) -> tuple[str, ...]:
-    """Why the report ``entry`` cannot be adopted by ``adoption`` as of its time; empty where it can.
+    """Why the report ``entry`` cannot be adopted by ``adoption`` as of its time, or no longer; empty where it can.
+
+    What a person let stand open until a moment blocks again once a statement is newer than that.
 
     ``adopters`` are the key ids that sign the adoption.
     """
     report, where = entry.of(ReportPredicate), entry.where
     at = moment(adoption.created_at, where)
-    found = _label_objections(report, adoption, ledger)
+    found = _label_objections(report, adoption.scope, ledger)
+    if adoption.seat != report.seat.name:
+        found.append(f"it was measured on {report.seat.name}, not on {adoption.seat}")
     if refused := refusal(entry, ledger):
         found.append(f"it does not verify: {refused}")
     if fault := _misnamed(adoption.report, report):
@@ -173,14 +191,23 @@ def objections(entry: Signed, adoption: Adoption, adopters: set[str], ledger: Le
     found += _rejections(entry, at, ledger)
     waived, faults = _waived(entry, adoption, at, ledger)
     found += faults
-    found += _gate_objections(report, waived)
+    return (*found, *_judged_objections(report, waived))
+
+
+def _judged_objections(report: ReportPredicate, waived: set[str]) -> list[str]:
+    """What speaks against a report by its verdicts, its witnesses and its graders."""
+    found = _gate_objections(report, waived)
     if claims((gate.name, gate.verdict) for gate in report.gates) and len(report.assurance) < NEEDED:
         stood = ", ".join(report.assurance) or "none"
         found.append(f"{NEEDED} witnesses from outside the engine are needed; {stood} stood")
     if not report.gates:
         found.append("no gate judged it")
-    found += [f"{grader} was withdrawn ({reason})" for grader, reason in withdrawals(report).items()]
-    return tuple(found)
+    return found + [f"{grader} was withdrawn ({reason})" for grader, reason in withdrawals(report).items()]
+
+
+def hopeless(report: ReportPredicate, scope: str, ledger: Ledger) -> tuple[str, ...]:
+    """Why nobody could adopt the report in ``scope`` without a waiver, whoever it was; empty where somebody could."""
+    return (*_label_objections(report, scope, ledger), *_judged_objections(report, set()))
 
 
 def stale(entry: Signed, ledger: Ledger) -> tuple[str, ...]:
@@ -197,4 +224,14 @@ def stale(entry: Signed, ledger: Ledger) -> tuple[str, ...]:
     return tuple(name for name in sorted(entry.subjects) if now.get(name, entry.subjects[name]) != entry.subjects[name])
 
 
-__all__ = ["clears_itself", "fault_of", "may_waive", "objections", "revoked", "stale", "waivers_for"]
+__all__ = [
+    "clears_itself",
+    "fault_of",
+    "hopeless",
+    "may_waive",
+    "objections",
+    "over",
+    "revoked",
+    "stale",
+    "waivers_for",
+]

@@ -46,7 +46,27 @@ def witnesses(verdicts: Iterable[tuple[str, Status]], boots: Sequence[BootRecord
 
 def claims(verdicts: Iterable[tuple[str, Status]]) -> bool:
     """Whether any PASS says something about speed or quality."""
-    return any(gate in _CLAIMS and status is Status.PASS for gate, status in verdicts)
+    return bool(claiming(gate for gate, status in verdicts if status is Status.PASS))
 
 
-__all__ = ["NEEDED", "claims", "witnesses"]
+def claiming(gates: Iterable[str]) -> tuple[str, ...]:
+    """Those of ``gates`` whose PASS says something about speed or quality."""
+    return tuple(gate for gate in gates if gate in _CLAIMS)
+
+
+def possible(gates: Iterable[str], *, on_a_card: bool) -> tuple[str, ...]:
+    """The most that :func:`witnesses` can find where all of ``gates`` pass; ``on_a_card``: a GPU may be at the desk."""
+    names = set(gates)
+    found = {"payload", *(_BY_GATE[gate] for gate in names if gate in _BY_GATE)}
+    if on_a_card and "parity" in names:
+        found |= set(_ON_A_CARD)
+    return tuple(sorted(found))
+
+
+def bringing(found: Iterable[str]) -> tuple[str, ...]:
+    """Gates that would bring a witness that is not among ``found``."""
+    have = set(found)
+    return tuple(gate for gate, witness in _BY_GATE.items() if witness not in have)
+
+
+__all__ = ["NEEDED", "bringing", "claiming", "claims", "possible", "witnesses"]

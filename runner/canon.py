@@ -14,7 +14,7 @@ from runner.adoption import clears_itself, fault_of, revoked
 from runner.attest.statement import Signed
 from runner.attest.trust import Trust
 from runner.canon_entry import open_items, standing_lines
-from runner.decisions import Decided, current, decisions, in_force
+from runner.decisions import Decided, current, decisions, displaced, in_force
 from runner.errors import TrustError
 from runner.files import write_whole
 from runner.ledger import Ledger, load
@@ -24,6 +24,8 @@ from runner.markdown import run_link, table
 from runner.model.adoption import Adoption, Observation, Reproduction, Revocation, Waiver
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
+from runner.report import TEXT
+from runner.report_text import other_claim
 
 CANON = Path("canon/LNA-CANON.md")
 
@@ -138,10 +140,10 @@ def render(ledger: Ledger) -> str:
         "",
         "## Standing: adopted by a person",
         "",
-        *(line for each in stand for line in standing_lines(each, ledger, newest)),
+        *(line for each in stand for line in standing_lines(each, ledger, displaced(made, each))),
         "## Descriptive: adopted for its figures, and stands nowhere",
         "",
-        *(line for each in told for line in standing_lines(each, ledger, newest)),
+        *(line for each in told for line in standing_lines(each, ledger)),
         "## Open items",
         "",
         *table(
@@ -206,6 +208,18 @@ def render(ledger: Ledger) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def altered(ledger: Ledger) -> list[str]:
+    """Texts beside reports, to which the canon links, that tell another verdict or figure than what was signed."""
+    found = []
+    for entry, report in ledger.of(ReportPredicate):
+        path = Path(entry.where).with_name(TEXT)
+        if (ledger.workspace / path).is_file():
+            text = (ledger.workspace / path).read_bytes().decode(errors="replace")
+            if claim := other_claim(report, text):
+                found.append(f"{path.as_posix()}: {claim}")
+    return found
+
+
 def generate(workspace: Path, trust: Trust) -> str:
     """The canon's text from the workspace's files. Raises TrustError as :func:`runner.ledger.load` does."""
     with collector_paused():
@@ -233,4 +247,4 @@ def differs(workspace: Path, text: str) -> str:
     return f"{CANON}:{number}: found {is_!r}, expected {should!r}"
 
 
-__all__ = ["CANON", "differs", "generate", "render", "write"]
+__all__ = ["CANON", "altered", "differs", "generate", "render", "write"]

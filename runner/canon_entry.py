@@ -7,14 +7,16 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
-from runner.adoption import stale, waivers_for
-from runner.attest.statement import moment
+from runner.adoption import over, stale, waivers_for
+from runner.attest.statement import Signed
 from runner.decisions import Decided
 from runner.ledger import Ledger
 from runner.markdown import cell, one_line, table
+from runner.model.adoption import Waiver
 from runner.model.base import decimal_text
 from runner.model.boot import BootRecord
 from runner.model.report import Measured, ReportPredicate
+from runner.model.sample import Sample
 from runner.model.verdict import Status
 from runner.plan import PRODUCT
 from runner.reproduction import assurance_level
@@ -99,10 +101,19 @@ def taken_out(decided: Decided) -> list[str]:
     return [f"The pack with header digest {header} is what the run made: {how}", "takes it out where it was made.", ""]
 
 
+def _of_the_candidate(measured: Measured) -> list[Sample]:
+    """Samples of what was adopted: by its kernels, or, where both arms run the same, by the boots of what was made."""
+    variants = measured.plan.variants
+    if variants.get("candidate") != variants.get("incumbent"):
+        return [sample for sample in measured.samples if sample.variant != variants.get("incumbent")]
+    made = {boot.id for boot in measured.plan.boots if boot.product}
+    booted = {boot.id for boot in measured.boots if boot.planned in made}
+    return [sample for sample in measured.samples if sample.boot in booted]
+
+
 def _launch(decided: Decided, measured: Measured, boot: BootRecord) -> list[str]:
     engine = f"{boot.engine.get('name', 'engine')} {boot.engine.get('version', '')}".strip()
-    proofs = [sample for sample in measured.samples if sample.variant != measured.plan.variants.get("incumbent")]
-    proofs = [sample for sample in proofs if sample.engagement]
+    proofs = [sample for sample in _of_the_candidate(measured) if sample.engagement]
     best = [sample for sample in proofs if sample.boot == boot.id] or proofs
     rows = [
         (each.rank, sample.window, engagement_text(each.witness), decided.link)
@@ -168,18 +179,37 @@ def _not_included(decided: Decided) -> list[str]:
     return ["#### Not included", "", *table(("what", "why", "run"), rows)]
 
 
-def _waivers(decided: Decided, ledger: Ledger, newest: str) -> list[str]:
-    lines = []
-    for entry, waiver in waivers_for(ledger, decided.entry.digest):
-        if entry.digest in decided.adoption.waivers:
-            over = moment(newest, entry.where) > moment(waiver.expires_at, entry.where)
-            state = "EXPIRED" if over else "stands"
-            lines.append(f"- waiver of {waiver.gate} until {waiver.expires_at} ({state}): {cell(waiver.reason)}")
+def waivers_of(decided: Decided, ledger: Ledger) -> list[tuple[Signed, Waiver]]:
+    """Waivers that the adoption leans on and that are not over, oldest first."""
+    named = decided.adoption.waivers
+    return [
+        (entry, waiver)
+        for entry, waiver in waivers_for(ledger, decided.entry.digest)
+        if entry.digest in named and not over(waiver, ledger)
+    ]
+
+
+def waiver_lines(decided: Decided, ledger: Ledger) -> list[str]:
+    """What of the report stands open, until when and why; nothing where every gate passed."""
+    lines = [
+        f"- waiver of {waiver.gate} until {waiver.expires_at}: {cell(waiver.reason)}"
+        for _, waiver in waivers_of(decided, ledger)
+    ]
     return [*lines, ""] if lines else []
 
 
-def standing_lines(decided: Decided, ledger: Ledger, newest: str) -> list[str]:
-    """The entry; ``newest`` is the time of the newest statement, at which the canon speaks."""
+def _took_the_place(decided: Decided, before: Decided | None) -> list[str]:
+    """What stood on the seat before, and that the report was measured on the pack it made where its subjects say so."""
+    if before is None:
+        return []
+    text = f"Took the place of {before.link}, order {before.report.order.name}"
+    old, new, parts = before.entry.subjects, decided.entry.subjects, ("header", "payload")
+    on_top = all(f"{PRODUCT}{part}" in old and old[f"{PRODUCT}{part}"] == new.get(f"pack.{part}") for part in parts)
+    return [f"{text}; measured on top of the pack that run made." if on_top else f"{text}."]
+
+
+def standing_lines(decided: Decided, ledger: Ledger, before: Decided | None = None) -> list[str]:
+    """The entry; ``before`` is what stood on the seat until this was adopted."""
     report, measured = decided.report, ledger.measured(decided.entry)
     changed, boot = stale(decided.entry, ledger), launched(measured)
     return [
@@ -190,9 +220,10 @@ def standing_lines(decided: Decided, ledger: Ledger, newest: str) -> list[str]:
         f"Assurance: {assurance_level(decided.entry, ledger)}; "
         f"outside witnesses {cell(', '.join(report.assurance)) or 'none'}; "
         f"try {ledger.tries.get(report.plan.intent, 1)} of this candidate.",
+        *_took_the_place(decided, before),
         *([f"Stale since the newest observation of {report.seat.name}: {cell(', '.join(changed))}"] if changed else []),
         "",
-        *_waivers(decided, ledger, newest),
+        *waiver_lines(decided, ledger),
         *(_launch(decided, measured, boot) if boot else []),
         *_measured(decided, measured),
         *_not_included(decided),
@@ -204,10 +235,9 @@ def open_items(decided: Decided, ledger: Ledger) -> Iterator[tuple[object, ...]]
     report = decided.report
     issuer = order_field(report, "people", "issuer") or "not named"
     operator = order_field(report, "people", "seat_operator") or issuer
-    for entry, waiver in waivers_for(ledger, decided.entry.digest):
-        if entry.digest in decided.adoption.waivers:
-            owner = ", ".join(signer.principal for signer in entry.signers)
-            yield (f"gate {waiver.gate} is waived: {waiver.reason}", owner, waiver.expires_at, decided.link)
+    for entry, waiver in waivers_of(decided, ledger):
+        owner = ", ".join(signer.principal for signer in entry.signers)
+        yield (f"gate {waiver.gate} is waived: {waiver.reason}", owner, waiver.expires_at, decided.link)
     for need in order_field(report, "capability") or ():
         if isinstance(need, dict) and need.get("available") != "yes":
             instead = need.get("substitute_if_absent") or "nothing"
@@ -218,4 +248,4 @@ def open_items(decided: Decided, ledger: Ledger) -> Iterator[tuple[object, ...]]
         yield ("no other key has reproduced it", operator, "", decided.link)
 
 
-__all__ = ["launch_command", "launched", "open_items", "order_field", "standing_lines"]
+__all__ = ["launch_command", "launched", "open_items", "order_field", "standing_lines", "waiver_lines"]

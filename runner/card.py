@@ -11,7 +11,7 @@ import yaml
 
 from recipe.pack import Pack, read_pack
 from recipe.provenance import history_of
-from runner.canon_entry import launch_command, launched, made_pack, order_field, taken_out
+from runner.canon_entry import launch_command, launched, made_pack, order_field, taken_out, waiver_lines
 from runner.decisions import Decided, current, decisions
 from runner.digest import sha256_file
 from runner.errors import InputError
@@ -63,7 +63,7 @@ def render(folder: Path, ledger: Ledger) -> str:
                 *table(("format", "source", "weights", "GiB"), _composition(pack)),
                 "## Measured",
                 "",
-                *(line for each in own for line in _measured(each)),
+                *(line for each in own for line in _measured(each, ledger)),
                 "## What you must patch and set",
                 "",
                 *_setting(newest, ledger),
@@ -145,7 +145,7 @@ def _product(shape: tuple[int, ...]) -> int:
     return product
 
 
-def _measured(decided: Decided) -> list[str]:
+def _measured(decided: Decided, ledger: Ledger) -> list[str]:
     report = decided.report
     rows = [
         (gate.name, gate.verdict, figure.name, f"{figure.value} {figure.unit}".strip(), figure.limit, report.run)
@@ -157,6 +157,7 @@ def _measured(decided: Decided) -> list[str]:
         f"Order {report.order.name} on seat {report.seat.name} ({report.seat.label}), {report.started_at} to "
         f"{report.ended_at}: {passed}; adopted as {decided.adoption.scope}.",
         "",
+        *waiver_lines(decided, ledger),
         *table(("gate", "verdict", "figure", "value", "limit", "run"), rows),
     ]
 

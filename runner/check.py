@@ -36,9 +36,11 @@ from runner.model.order import (
     load_order,
 )
 from runner.model.seat import SeatManifest
+from runner.order_lines import for_a_person
 from runner.plan_parameters import half_width, sealed_parameters
 from runner.plan_windows import MAKERS, NEEDS_CANDIDATE, NEEDS_LIBRARY, NEEDS_PRODUCT
 from runner.probes import findings
+from runner.prospects import prospect
 from runner.stats import supports
 from runner.steps.seats import load_manifest
 from runner.yaml_strict import Mark, read
@@ -72,11 +74,18 @@ def check_file(path: Path, seat: str = "") -> tuple[PlacedFault, ...]:
     return tuple(sorted(placed, key=lambda one: (one.place.line, one.place.column)))
 
 
-def looked_at(path: Path) -> str:
-    """How many facts of an order without faults were derived again, and what is still to be written, in words."""
+def looked_at(path: Path, seat: str = "") -> str:
+    """Of an order without faults, in words.
+
+    How many facts were derived again, what is still to be written, what no gate judges, and why its report could not be
+    adopted.
+    """
     order = load_order(path).order
     waits = "".join(f"; {name} is still to be written: runner dispatch" for name in to_be_written(order))
-    return _derived(order.facts) + waits
+    names = ", ".join(dict.fromkeys(name for name, _ in for_a_person(order)))
+    left = f"; no gate judges the lines under measure of {names}: a person looks at them" if names else ""
+    hopes = prospect(order, _manifest(order, seat))
+    return _derived(order.facts) + waits + left + (f"; {hopes}" if hopes else "")
 
 
 def _derived(facts: tuple[Fact, ...]) -> str:
@@ -161,13 +170,15 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
         return
     if "speed" not in names:
         yield Fault(("primary",), "a primary metric without the gate speed decides nothing")
-    metrics = 1 + len(primary.secondary)
-    if not supports(metrics, primary.pairs):
-        needed = next(pairs for pairs in range(1, 64) if supports(metrics, pairs))
+    if primary.secondary:
+        named = ", ".join(primary.secondary)
+        message = f"{named} would decide nothing here: a further speed metric that decides needs an order of its own"
+        yield Fault(("primary", "secondary"), message)
+    if not supports(1, primary.pairs):
+        needed = next(pairs for pairs in range(1, 64) if supports(1, pairs))
         yield Fault(
             ("primary", "pairs"),
-            f"{primary.pairs} pairs cover the median with 1 − 2^(1−{primary.pairs}); "
-            f"{metrics} deciding metric(s) need {needed}",
+            f"{primary.pairs} pairs cover the median with 1 − 2^(1−{primary.pairs}); a deciding metric needs {needed}",
         )
     elif primary.pairing == "block" and primary.pairs < _MINIMUM_BLOCK_BOOTS:
         yield Fault(("primary", "pairs"), "block pairing spreads its pairs over two boots")

@@ -13,7 +13,7 @@ import typer
 
 from runner.commands import canon, craft, decisions, evidence, execution, orders, views
 from runner.errors import CarveError, InputError, StateError
-from runner.visible import visible
+from runner.visible import told, visible
 
 _CLICK_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
 """ClickException, wherever this version of Typer keeps its Click."""
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _stopped()
     except Exception as error:  # noqa: BLE001  # a fault of this program is no verdict: 1 means that a gate failed
-        traceback.print_exc()
+        sys.stderr.write(visible(traceback.format_exc(), keep="\n"))
         _say(CarveError("a fault of this program", found=f"{type(error).__name__}: {error}"), as_json=as_json)
         return UNDECIDED
     if answer == INTERRUPTED:  # what Typer makes of an interrupt
@@ -79,7 +79,7 @@ def _say(error: CarveError, *, as_json: bool) -> None:
     if as_json:
         fields = ("what", "where", "expected", "found", "next_step")
         sys.stdout.write(json.dumps({"error": {name: getattr(error, name) for name in fields}}) + "\n")
-    sys.stderr.write(visible(f"error: {error}\n", keep="\n"))
+    sys.stderr.write(f"error: {told(error)}\n")
 
 
 def main() -> None:

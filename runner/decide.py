@@ -15,7 +15,7 @@ from runner.attest.dsse import SigningKey
 from runner.attest.keys import own_name
 from runner.attest.statement import Signed, moment, open_signed, sign
 from runner.attest.trust import Role, Trust, load_trust, repository_file
-from runner.canon_entry import launch_command, launched
+from runner.canon_entry import launch_command, launched, made_pack, taken_out
 from runner.clock import now
 from runner.decisions import current, decisions, stands_instead
 from runner.errors import InputError, StateError, TrustError
@@ -188,7 +188,12 @@ def adopt(desk: Desk, run: str, reason: str, *, seat: str | None = None, descrip
             found="; ".join(against),
             next_step=_AHEAD if fault_of(adoption, desk.ledger) else "",
         )
-    return desk.sign(adoption, {"report": entry.digest})
+    path = desk.sign(adoption, {"report": entry.digest})
+    if adoption.scope == "standing":
+        for before in current(decisions(desk.ledger), "standing"):
+            if before.report.seat.name == measured_on and before.entry.digest != entry.digest:
+                desk.note(f"takes the place of run {before.report.run} of order {before.report.order.name}")
+    return path
 
 
 def _usable_waivers(desk: Desk, entry: Signed) -> tuple[str, ...]:
@@ -328,7 +333,8 @@ def way_back(book: Ledger, digest: str) -> tuple[str, str]:
     boot = launched(book.measured(before.entry))
     steps = [f"back to run {before.report.run}, adopted on {before.adoption.created_at} by {before.by}"]
     if boot is not None:
-        steps += ["stop the engine, then start", "", launch_command(before.report, boot), ""]
+        launch = launch_command(before.report, boot, made=made_pack(before) is not None)
+        steps += ["stop the engine, then start", "", launch, "", *taken_out(before)]
         steps += [f"ready when it says {boot.kv_tokens} KV tokens and {boot.resolved.get('variant', 'the incumbent')}"]
     return entry.digest, "\n".join(steps)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Literal
 
 from runner.adoption import fault_of, objections, revoked
 from runner.attest.statement import Signed
@@ -11,6 +12,8 @@ from runner.ledger import Ledger
 from runner.markdown import run_link
 from runner.model.adoption import Adoption
 from runner.model.report import ReportPredicate
+
+Scope = Literal["standing", "descriptive"]
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,27 @@ def in_force(made: list[Decided]) -> list[Decided]:
     return list(holds.values())
 
 
-def current(made: list[Decided], scope: str) -> list[Decided]:
-    """Of adoptions in force the newest for each order on each seat, newest first."""
+def current(made: list[Decided], scope: Scope) -> list[Decided]:
+    """Of adoptions in force the newest of each place, newest first.
+
+    A seat is launched in one way, so one adoption stands on it, whatever its order; figures are kept for each order.
+    """
     adopted = [each for each in in_force(made) if each.adopted and each.adoption.scope == scope]
-    latest = {(each.report.order.name, each.report.seat.name): each for each in adopted}
-    return [each for each in reversed(adopted) if latest[each.report.order.name, each.report.seat.name] is each]
+    latest = {_place(each, scope): each for each in adopted}
+    return [each for each in reversed(adopted) if latest[_place(each, scope)] is each]
+
+
+def _place(each: Decided, scope: Scope) -> tuple[str, str]:
+    """What one adoption of a scope holds, and the next takes from it."""
+    return "" if scope == "standing" else each.report.order.name, each.report.seat.name
+
+
+def displaced(made: list[Decided], stands: Decided) -> Decided | None:
+    """What stood on the seat before; None where nothing did, or nothing that is still in force."""
+    on_seat = [each for each in in_force(made) if each.adopted and each.adoption.scope == "standing"]
+    before = [each for each in on_seat if each.report.seat.name == stands.report.seat.name]
+    at = next((number for number, each in enumerate(before) if each is stands), 0)
+    return before[at - 1] if at else None
 
 
 def standing(ledger: Ledger) -> list[Decided]:
@@ -93,11 +112,10 @@ def standing(ledger: Ledger) -> list[Decided]:
 
 
 def stands_instead(ledger: Ledger, adoption: str) -> Decided | None:
-    """What stands for the order and seat of an adoption (by its digest), or would if that one were taken back."""
+    """What stands on the seat of an adoption (by its digest), or would if that one were taken back."""
     given_back = ledger.entries[adoption].of(Adoption)
-    without = replace(ledger, entries={digest: each for digest, each in ledger.entries.items() if digest != adoption})
-    fitting = [each for each in standing(without) if each.report.seat.name == given_back.seat]
-    return next((each for each in fitting if each.report.order.name == given_back.report.order), None)
+    left = [each for each in decisions(ledger) if each.adoption != given_back]
+    return next((each for each in current(left, "standing") if each.report.seat.name == given_back.seat), None)
 
 
-__all__ = ["Decided", "current", "decisions", "in_force", "standing", "stands_instead"]
+__all__ = ["Decided", "Scope", "current", "decisions", "displaced", "in_force", "standing", "stands_instead"]

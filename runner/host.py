@@ -31,6 +31,7 @@ from runner.steps.boots import boots, to_measure
 from runner.steps.journal import Journal
 from runner.steps.seats import load_manifest
 from runner.steps.state import Built, Run, Sealed
+from runner.visible import told, visible
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -48,7 +49,7 @@ class Lines:
 
     def note(self, what: str) -> None:
         """One line."""
-        sys.stderr.write(f"{now()} {what}\n")
+        sys.stderr.write(f"{now()} {visible(what)}\n")
         sys.stderr.flush()
 
 
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
         run.journal.write("measuring", seconds=arguments[1] if deadline else "")
         boots(run)
     except CarveError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {told(error)}\n")
         return error.exit_code
     sys.stdout.write(f"{write_bundle(run)}\n")
     left = [name for name in to_measure(run.plan) if not run.journal.of("boot-ended", planned=name)]
@@ -115,7 +116,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def surroundings(folder: Path) -> None:
-    """Where this process and those that it starts find the job's code and keep what they build: beside the job."""
+    """Where this process and those that it starts find the job's code and keep what they build: beside the job.
+
+    The job is the workspace here: a sandbox hides it, with its seed.
+    """
+    os.environ["CARVE_WORKSPACE"] = str(folder)
     root = source_root()
     path = os.pathsep.join([str(root), str(root / "kernels"), *filter(None, [os.environ.get("PYTHONPATH")])])
     os.environ["PYTHONPATH"] = os.environ["CARVE_PYTHONPATH"] = path

@@ -18,13 +18,13 @@ _OPERATORS: dict[str, Callable[[Decimal, Decimal], bool]] = {
 
 
 def strikes(line: KillLine, status: Status, figures: Sequence[Figure]) -> bool:
-    """Whether the line stops the work: its gate FAILs or is INVALID, or the figure it names lies where it kills.
+    """Whether the line strikes, whatever its action: its gate FAILs or is INVALID, or its figure lies where it kills.
 
     A line with a figure leaves a mere FAIL alone (there may be room between kill and pass). A figure that its gate
     could not take, or does not have, strikes: a kill line that cannot be read is not passed. (`check` refuses a name
     that is none of its gate's figures.)
     """
-    if line.action != "stop" or status is Status.NOT_RUN:
+    if status is Status.NOT_RUN:
         return False
     if line.metric is None or line.op is None or line.value is None:
         return status in (Status.FAIL, Status.INVALID)
@@ -39,8 +39,14 @@ def strikes(line: KillLine, status: Status, figures: Sequence[Figure]) -> bool:
 
 
 def struck(lines: Sequence[KillLine], gate: str, status: Status, figures: Sequence[Figure]) -> bool:
-    """Whether one of the order's lines on this gate strikes."""
-    return any(strikes(line, status, figures) for line in lines if line.gate == gate)
+    """Whether one of the order's lines on this gate strikes and stops the work."""
+    return any(strikes(line, status, figures) for line in lines if line.gate == gate and line.action == "stop")
 
 
-__all__ = ["strikes", "struck"]
+def words_of(line: KillLine) -> str:
+    """``kld FAIL or INVALID``, or ``speed log-ratio, median < 0.1``."""
+    figure = f"{line.metric} {line.op} {line.value} {line.unit or ''}".strip() if line.metric else "FAIL or INVALID"
+    return f"{line.gate} {figure}"
+
+
+__all__ = ["strikes", "struck", "words_of"]

@@ -98,7 +98,7 @@ class Ledger:
         """When statements were made, and what each has seen."""
         return trace(self.entries, self.trust)
 
-    @property
+    @cached_property
     def newest(self) -> str:
         """The time of the newest statement, as its signer wrote it; empty where there is none."""
         made = self.lineage.made

@@ -10,6 +10,8 @@ from runner.errors import InputError
 
 RUNS = "runs"
 """Folder of all run folders below :func:`state_home`."""
+KEYS = "keys"
+"""Folder of all private keys below :func:`config_home`."""
 
 
 def workspace(start: Path | None = None) -> Path:

@@ -13,15 +13,18 @@ from runner.check import check
 from runner.checks.judgement import planned_gates
 from runner.draw import commitment
 from runner.errors import InputError
+from runner.kill_lines import words_of
 from runner.launches import launches
 from runner.model.order import KernelOrder, RecipeOrder, RunnableOrder, WorkOrder, load_order
 from runner.model.order.text import line_of
 from runner.model.plan import PlannedWindow
 from runner.model.seat import SeatManifest
+from runner.order_lines import for_a_person
 from runner.paths import source_root
 from runner.plan import compile_plan, plan_digest, runnable, seconds_of, target_of
 from runner.plan_odds import odds
 from runner.plan_parameters import judgement_digest
+from runner.prospects import prospect
 from runner.readiness import missing
 from runner.steps.make import estimate
 from runner.steps.seats import load_manifest
@@ -50,7 +53,9 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         "draft": True,
         "judgement": judgement_digest(order),
         "missing": absent,
+        "adoption": prospect(order, manifest),
         "planned_gates": [request.model_dump(mode="json", exclude_none=True) for request in planned_gates(order)],
+        "open_for_a_person": [{"gate": name, "line": line} for name, line in for_a_person(order)],
         "plan": plan.model_dump(mode="json"),
         "make": work,
         "launch": launch,
@@ -83,8 +88,10 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         for one in chances
     ]
     lines.append(f"a good candidate fails for no reason in {value['false_fail_together']:.2%} of runs")
-    lines += _planned_lines(order) + _kill_lines(order)
+    lines += _planned_lines(order) + _kill_lines(order) + _open_lines(order)
     lines += [line for boot, words in launch.items() for line in ("", f"{boot}:", f"  {shlex.join(words)}")]
+    if value["adoption"]:
+        lines += ["", str(value["adoption"])]
     if absent:
         lines += ["", "execute would refuse this order now:", *(f"  {line}" for line in absent)]
     return value, "\n".join(lines)
@@ -135,9 +142,15 @@ def _planned_lines(order: WorkOrder) -> list[str]:
 def _kill_lines(order: WorkOrder) -> list[str]:
     lines = []
     for line in order.kill_lines:
-        figure = f"{line.metric} {line.op} {line.value} {line.unit or ''}".strip() if line.metric else "FAIL or INVALID"
+        figure = words_of(line).removeprefix(f"{line.gate} ")
         lines.append(f"  {line.gate:<22} {figure}: {line.action}{f' (stage {line.stage})' if line.stage else ''}")
     return ["", "kill lines:", *lines] if lines else []
+
+
+def _open_lines(order: WorkOrder) -> list[str]:
+    """What the order draws beside what its gates judge."""
+    lines = [f"  {name:<22} {line}" for name, line in for_a_person(order)]
+    return ["", "lines that no gate judges, open for a person:", *lines] if lines else []
 
 
 def _window_line(window: PlannedWindow) -> str:

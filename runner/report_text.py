@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from runner.markdown import cell, table
+from runner.model.attempt import History
 from runner.model.report import Measured, ReportPredicate
 from runner.model.verdict import Status
+from runner.order_lines import open_rows, struck_rows
 from runner.summary import attempt_outcome, engagement_text, primary_rate, unwatched, without_sample
 
 _MEANING = {
@@ -16,11 +20,54 @@ _MEANING = {
 }
 
 
+_TOLD = {"## Verdicts": 2, "## Figures and intervals": 3}
+"""Headings of what counts in the text, with the cells of a row that say it; the rest is wording."""
+
+
+def _title(report: ReportPredicate) -> str:
+    return f"# {report.verdict}: {report.order.name} on {report.seat.name}"
+
+
+def _told(lines: list[str]) -> list[str]:
+    """The title, and every verdict and figure: what an older text says in the same words."""
+    found, cells = lines[:1], 0
+    for line in lines[1:]:
+        if line.startswith("# "):
+            found.append(line)
+        if line.startswith("#"):
+            cells = _TOLD.get(line, 0)
+        elif cells and line.startswith("| "):
+            found.append(" | ".join(line.removeprefix("| ").split(" | ")[:cells]))
+    return found
+
+
+def other_claim(report: ReportPredicate, text: str) -> str:
+    """The first verdict or figure in which ``text`` is not the report's; empty where it says the same as the report.
+
+    An older version's text may say the rest in other words; whether it is this version's own is for ``verify`` to say.
+    """
+    own = _told([_title(report), *_verdicts(report), *_figures(report)])
+    pairs = zip_longest(own, _told(text.splitlines()), fillvalue="(nothing)")
+    return next((f"found {found!r}, expected {expected!r}" for expected, found in pairs if found != expected), "")
+
+
 def _verdicts(report: ReportPredicate) -> list[str]:
     rows = [
         (f"{gate.name}@{gate.version}", gate.verdict, "; ".join(gate.reasons) or "as required") for gate in report.gates
     ]
     return ["## Verdicts", "", *table(("gate", "verdict", "why"), rows)]
+
+
+def _lines_struck(report: ReportPredicate) -> list[str]:
+    """Nothing where none struck, or only such as stop the work: the verdicts say that."""
+    rows = struck_rows(report)
+    return ["## Kill lines that struck", "", *table(("line", "action", "what follows"), rows)] if rows else []
+
+
+def _open(report: ReportPredicate) -> list[str]:
+    """Nothing where the order draws no line that its gates do not judge."""
+    rows = open_rows(report)
+    return ["## Lines that no gate judged: open for a person", "", *table(("gate", "line"), rows)] if rows else []
 
 
 def _figures(report: ReportPredicate) -> list[str]:
@@ -90,16 +137,24 @@ def _not_run(report: ReportPredicate, measured: Measured) -> list[str]:
     ]
 
 
-def _attempts(report: ReportPredicate) -> list[str]:
+def attempt_lines(craft: History | None) -> list[str]:
     """Nothing where nobody was given the order."""
-    if report.craft is None:
+    if craft is None:
         return []
+    unproven = craft.unproven
     rows = [
-        (one.number, one.craftsperson, one.session.sandbox, ", ".join(one.changed), attempt_outcome(one))
-        for one in report.craft.attempts
+        (
+            one.number,
+            f"said to be {one.craftsperson}" if unproven else one.craftsperson,
+            one.session.sandbox,
+            ", ".join(one.changed),
+            attempt_outcome(one),
+        )
+        for one in craft.attempts
     ]
-    lines = ["## Attempts", "", *table(("attempt", "by", "sandbox", "changed", "what came of it"), rows)]
-    if missed := unwatched(report.craft.attempts):
+    title = ["## Attempts as told, not proven", "", f"{cell(unproven)}.", ""] if unproven else ["## Attempts", ""]
+    lines = [*title, *table(("attempt", "by", "sandbox", "changed", "what came of it"), rows)]
+    if missed := unwatched(craft.attempts):
         lines += ["## What nobody watched of them", "", *table(("attempt", "what"), missed)]
     return lines
 
@@ -134,15 +189,17 @@ def render(report: ReportPredicate, measured: Measured) -> str:
     environment = [(name, report.environment[name]) for name in sorted(report.environment)]
     return "\n".join(
         [
-            f"# {report.verdict}: {report.order.name} on {report.seat.name}",
+            _title(report),
             "",
             f"{_MEANING[report.verdict].capitalize()}. This text is generated; `report.dsse.json` is what is signed.",
             "",
             *table(("", ""), facts),
             *_verdicts(report),
+            *_lines_struck(report),
+            *_open(report),
             *_figures(report),
             *_not_run(report, measured),
-            *_attempts(report),
+            *attempt_lines(report.craft),
             *_boots(measured),
             *_engagement(measured),
             "## Cases that each gate had to refuse first",
@@ -159,4 +216,4 @@ def render(report: ReportPredicate, measured: Measured) -> str:
     )
 
 
-__all__ = ["render"]
+__all__ = ["attempt_lines", "other_claim", "render"]

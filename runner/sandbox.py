@@ -2,8 +2,9 @@
 
 With bubblewrap a command sees a file system of its own: the operating system, this Python, the code that serves, and
 what it is given by name, all read-only, and its own private folders. Not there are keys, seed and run folders, the
-canon, reports, orders, gates, text pools and every other file of the user; other processes; the machine's network and
-shared memory. No capability is left, and none can be had again (a root user keeps all of them otherwise).
+canon, reports, orders, gates, text pools and every other file of the user, also where they lie below a folder of the
+operating system or of this Python; other processes; the machine's network and shared memory. No capability is left,
+and none can be had again (a root user keeps all of them otherwise).
 
 Where bubblewrap is missing or forbidden the command runs as it is, and the report says so.
 """
@@ -15,12 +16,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
+from runner.errors import InputError
 from runner.model.boot import Sandbox
-from runner.paths import cache_home, config_home, source_root, state_home
+from runner.paths import KEYS, RUNS, cache_home, config_home, source_root, state_home, workspace
 
 TEMPORARY = "{temporary}"
 """Stands in a confined command for the private temporary folder, which is only made when the command starts."""
@@ -33,6 +37,8 @@ _SETTINGS = (
 _CODE = ("runner", "serve", "recipe", "kernels")
 HIDDEN_CODE = ("runner/gates", "recipe/mini/text")
 """Parts of the code's folders that no served process imports."""
+_JUDGING = ("canon", "reports", "orders", "tests", ".git")
+"""Folders of a checkout and of a workspace that nobody who is judged may read, were the whole of it shown."""
 _PROCESSES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _LOCKED = ("--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent")
 
@@ -90,20 +96,20 @@ def _tool() -> str:
 
 
 def _options(reach: Reach) -> list[str]:
+    system = [Path(path) for path in _SYSTEM]
     visible = [*python_folders(), *(source_root() / name for name in _CODE), *reach.reads]
-    hidden = [*_hidden(visible)]
-    named = [path for path in reach.reads if any(path.is_relative_to(folder) for folder in hidden)]
+    shown = [
+        Mount("--ro-bind-try", path, path) for path in (*system, *map(Path, _SETTINGS)) if path not in _links(system)
+    ]
+    shown += [Mount("--ro-bind", path, path) for path in visible]
     written = [*map(str, reach.writes), *((TEMPORARY,) if reach.temporary else ())]
     return [
         *_PROCESSES,
         *(() if reach.network else ("--unshare-net",)),
         *_LOCKED,
         *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/dev/shm", "--tmpfs", "/tmp"),
-        *(word for path in _SYSTEM for word in _system(Path(path))),
-        *_mounts("--ro-bind-try", _SETTINGS),
-        *_mounts("--ro-bind", visible),
-        *(word for path in hidden for word in ("--tmpfs", str(path))),
-        *_mounts("--ro-bind", named),  # what lies in something hidden is seen all the same, as a library in the cache
+        *(word for path, target in _links(system).items() for word in ("--symlink", str(target), str(path))),
+        *layered(shown, [*private(), *(source_root() / name for name in HIDDEN_CODE)]),
         *_mounts("--dev-bind", reach.devices),
         *_mounts("--bind", written),
     ]
@@ -113,10 +119,57 @@ def _mounts(option: str, paths: Iterable[Path | str]) -> list[str]:
     return [word for path in paths for word in (option, str(path), str(path))]
 
 
-def _system(path: Path) -> list[str]:
-    if path.is_symlink():
-        return ["--symlink", str(path.readlink()), str(path)]
-    return ["--ro-bind-try", str(path), str(path)]
+def _links(paths: Iterable[Path]) -> dict[Path, Path]:
+    """Those of ``paths`` that are links, with where they lead."""
+    return {path: path.readlink() for path in paths if path.is_symlink()}
+
+
+class Mount(NamedTuple):
+    """A file or folder of this machine, and where it is seen inside."""
+
+    option: str
+    source: Path
+    inside: Path
+
+
+def layered(mounts: Iterable[Mount], hidden: Iterable[Path]) -> list[str]:
+    """Options that show ``mounts``, but nothing in a folder of ``hidden``, whatever links and names lead there.
+
+    What is named deeper decides: a library in the hidden cache is seen where it is shown by name.
+    """
+    words: list[str] = []
+    shown = sorted(mounts, key=lambda mount: len(mount.inside.parts))
+    folders = {path.resolve() for path in hidden if path.is_dir()}
+    for option, source, inside in shown:
+        words += [option, str(source), str(inside)]
+        deeper = [mount.inside for mount in shown if inside in mount.inside.parents]
+        for place in _places(folders, source.resolve(), inside):
+            if not any(place.is_relative_to(other) for other in deeper):  # that one hides it, or is to show it
+                words += ["--tmpfs", str(place)]
+    return words
+
+
+def _places(folders: Iterable[Path], real: Path, inside: Path) -> Iterator[Path]:
+    """Where those of ``folders`` are seen that lie in ``real``, without what lies in another of them."""
+    within = {folder for folder in folders if real in folder.parents}
+    for folder in sorted(within):
+        if within.isdisjoint(folder.parents):
+            yield inside / folder.relative_to(real)
+
+
+def private() -> tuple[Path, ...]:
+    """Folders of this user and this checkout that nobody who is judged may see, wherever they lie."""
+    roots, people = [source_root()], list[Path]()
+    with suppress(InputError):
+        roots.append(workspace())
+    with suppress(RuntimeError):  # a user without a home
+        people.append(Path.home() / ".ssh")
+    return (
+        *(config_home(), config_home() / KEYS, *people),
+        *(state_home(), state_home() / RUNS, cache_home()),
+        *roots,
+        *(root / name for root in roots for name in _JUDGING),
+    )
 
 
 def python_folders() -> Iterator[Path]:
@@ -129,11 +182,15 @@ def python_folders() -> Iterator[Path]:
             yield path
 
 
-def _hidden(visible: Iterable[Path]) -> Iterator[Path]:
-    """Folders inside what is visible that must not be."""
-    for path in (config_home(), state_home(), cache_home(), *(source_root() / name for name in HIDDEN_CODE)):
-        if path.is_dir() and any(path.is_relative_to(root) for root in visible):
-            yield path
-
-
-__all__ = ["HIDDEN_CODE", "TEMPORARY", "Reach", "available", "confined", "devices", "python_folders"]
+__all__ = [
+    "HIDDEN_CODE",
+    "TEMPORARY",
+    "Mount",
+    "Reach",
+    "available",
+    "confined",
+    "devices",
+    "layered",
+    "private",
+    "python_folders",
+]

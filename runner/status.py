@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from runner import ledger
+from runner.adoption import hopeless
 from runner.attest.trust import load_trust
 from runner.check import check_file
 from runner.craft.attempt import CLONE
@@ -16,10 +18,13 @@ from runner.craft.dispatch import earlier, settled
 from runner.craft.interruption import interruption
 from runner.errors import InputError
 from runner.items import FILE, open_items
+from runner.kill_lines import words_of
+from runner.ledger import Ledger
 from runner.listing import Listed, list_reports
 from runner.model.base import Record
 from runner.model.order import OrderFile, SurveyOrder, WorkOrder, files_of, load_order
 from runner.model.report import ReportPredicate
+from runner.order_lines import lines_struck
 from runner.paths import command
 from runner.readiness import missing
 from runner.session import RunState, runs
@@ -47,18 +52,31 @@ class OrderStatus(Record):
     """The command, or the deed, that brings it further."""
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """A report as it is listed, with what it is and where it lies."""
+
+    listed: Listed
+    ledger: Ledger
+    report: ReportPredicate
+
+
 def order_states(workspace: Path) -> tuple[OrderStatus, ...]:
     """Every order file of the workspace, by name. Raises TrustError where the ledger does not hold."""
     trust = load_trust(workspace)
     book = ledger.load(workspace, trust)
-    texts = {entry.digest: report.order.digest for entry, report in book.of(ReportPredicate)}
-    listed = [(one, texts.get(one.digest, "")) for one in list_reports(book)]
+    reports = {entry.digest: report for entry, report in book.of(ReportPredicate)}
+    listed = [
+        (_Judged(one, book, reports[one.digest]), reports[one.digest].order.digest)
+        for one in list_reports(book)
+        if one.digest in reports
+    ]
     mine = runs()
     paths = sorted(path for path in (workspace / "orders").glob("*.yaml") if path.name != FILE.name)
     return tuple(_state(workspace, path, listed, mine) for path in paths)
 
 
-def _state(workspace: Path, path: Path, listed: list[tuple[Listed, str]], mine: list[RunState]) -> OrderStatus:
+def _state(workspace: Path, path: Path, listed: list[tuple[_Judged, str]], mine: list[RunState]) -> OrderStatus:
     shown = str(path.relative_to(workspace))
     try:
         file = load_order(path)
@@ -89,7 +107,7 @@ def _state(workspace: Path, path: Path, listed: list[tuple[Listed, str]], mine: 
 
 
 def _stage(
-    workspace: Path, path: Path, file: OrderFile, listed: list[tuple[Listed, str]], mine: list[RunState]
+    workspace: Path, path: Path, file: OrderFile, listed: list[tuple[_Judged, str]], mine: list[RunState]
 ) -> tuple[Stage, str, str]:
     """Stage, detail and next action: what is happening now first, then what happened last."""
     shown, bench = path.relative_to(workspace), Bench.of(file)
@@ -162,15 +180,23 @@ def _lacking(order: WorkOrder) -> tuple[str, ...]:
     return missing(order, load_manifest(target.seat))
 
 
-def _judged(report: Listed, again: str) -> tuple[Stage, str, str]:
-    detail = f"run {report.run}: {report.verdict}, {report.state}"
+def _judged(judged: _Judged, again: str) -> tuple[Stage, str, str]:
+    report = judged.listed
+    struck = "".join(f"; kill line {words_of(line)} struck: {line.action}" for line in lines_struck(judged.report))
+    detail = f"run {report.run}: {report.verdict}, {report.state}{struck}"
     if report.state in ("adopted", "rejected"):
         return "decided", detail, "nothing"
     if report.state == "refused":
         return "judged", f"{detail}: {report.reason}", command("verify", f"reports/{report.order}/{report.run}")
-    if report.verdict == "PASS" and not report.seat.endswith(("(simulated)", "(none)")):
+    if report.verdict != "PASS":
+        return "judged", detail, again
+    against = {scope: hopeless(judged.report, scope, judged.ledger) for scope in ("standing", "descriptive")}
+    if not against["standing"]:
         return "judged", detail, f"runner adopt {report.run}"
-    return "judged", detail, f"runner review {report.run}" if report.verdict == "PASS" else again
+    if not against["descriptive"]:
+        return "judged", f"{detail}; {'; '.join(against['standing'])}", f"runner adopt {report.run} --descriptive"
+    detail += f"; it can never be adopted: {'; '.join(against['descriptive'])}"
+    return "judged", detail, f"runner review {report.run}"
 
 
 __all__ = ["OrderStatus", "Stage", "order_states"]

@@ -35,6 +35,7 @@ from runner.report import EVIDENCE, REPORT, TEXT
 from runner.report_text import render
 from runner.verify_ledger import check_challenge, intent_of
 from runner.verify_order import check_order, may_stop
+from runner.verify_plan import check_plan
 from runner.verify_samples import check_samples
 from runner.verify_seat import check_seat
 from runner.verify_statement import check_files, check_self_test, check_statement, check_subjects, same, unknown_cases
@@ -263,6 +264,7 @@ def verify(
     check_subjects(signed, report, intent, measured.plan)
     unchallenged = check_challenge(report, workspace, trust, where)
     check_files(report, measured.plan, where)
+    check_plan(report.order.text, report.seat.manifest, measured.plan, report.plan.digest, where)
     check_samples(report, measured, where)
     check_seat(report, measured, where)
     check_order(report.order.text, measured.plan, where)

@@ -22,6 +22,7 @@ from pathlib import Path
 from runner.digest import sha256_bytes, sha256_file
 from runner.errors import SeatError
 from runner.paths import source_root
+from runner.visible import told, visible
 
 INTERPRETER = (3, 11)
 """The locked engine wheels are for this Python."""
@@ -179,7 +180,7 @@ def _install(lock: Path, say: Callable[[str], None]) -> None:
 
 if __name__ == "__main__":
     try:
-        ensure(lambda line: print(line, file=sys.stderr), *map(Path, sys.argv[1:]))
+        ensure(lambda line: print(visible(line), file=sys.stderr), *map(Path, sys.argv[1:]))
     except SeatError as error:
-        print(error, file=sys.stderr)
+        print(told(error), file=sys.stderr)
         sys.exit(error.exit_code)

@@ -22,6 +22,7 @@ from runner.attest.keys import PublicKey
 from runner.digest import canonical_json, sha256_bytes
 from runner.errors import TrustError
 from runner.model.base import Record
+from runner.visible import visible
 
 
 class UnknownKeyError(TrustError):
@@ -149,7 +150,7 @@ def parse(data: bytes, where: str = "envelope") -> Envelope:
     key_ids = [each.key_id for each in signatures]
     if not key_ids or key_ids != sorted(set(key_ids)):
         raise TrustError(
-            "signatures out of order", where=where, expected="at least one, sorted by key id", found=str(key_ids)
+            "signatures out of order", where=where, expected="at least one, sorted by key id", found=ascii(key_ids)
         )
     if _serialise(payload, signatures) != data:
         raise TrustError(
@@ -174,12 +175,12 @@ def verify(envelope: Envelope, find: Callable[[str], PublicKey | None], where: s
                 "signed by a key that nobody here trusts",
                 where=where,
                 expected="a key of canon/allowed_signers or of your own trust file",
-                found=signature.key_id,
+                found=visible(signature.key_id),
                 next_step="`runner keys trust` after checking the fingerprint with its owner",
             )
         holds = sshsig.verify if sshsig.is_sshsig(signature.value) else PublicKey.verify
         if not holds(key, signature.value, message):
-            raise TrustError("the signature does not hold", where=where, found=signature.key_id)
+            raise TrustError("the signature does not hold", where=where, found=visible(signature.key_id))
     return envelope.payload
 
 

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from runner.errors import InputError, TrustError
-from runner.paths import config_home
+from runner.paths import KEYS, config_home
 
 FILE_KEY, TOKEN_KEY = "ssh-ed25519", "sk-ssh-ed25519@openssh.com"
 """Key types: in a file, and in a hardware token (FIDO)."""
@@ -164,7 +164,7 @@ class PrivateKey:
 
 def key_folder() -> Path:
     """``<configuration>/keys``. Raises TrustError where that lies in a workspace, which is committed."""
-    folder = config_home() / "keys"
+    folder = config_home() / KEYS
     for above in folder.parents:
         if (above / "orders").is_dir() and (above / "canon").is_dir():
             raise TrustError(

@@ -26,6 +26,7 @@ from runner.attest.sshsig import NAMESPACE
 from runner.errors import InputError, TrustError
 from runner.files import read_plain
 from runner.hidden import first_hidden
+from runner.visible import visible
 
 Role = Literal["runner", "adopter"]
 """``runner`` signs intents, reports and seat observations; ``adopter`` signs what people decide."""
@@ -175,7 +176,7 @@ class Trust:
         elif known:
             what, found = "the key has another role", known[0].principal
         else:
-            what, found = "signed by a key that nobody here trusts", key_id
+            what, found = "signed by a key that nobody here trusts", visible(key_id)
         raise TrustError(what, where=where, expected=f"a valid key with the role {' or '.join(roles)}", found=found)
 
 

@@ -22,6 +22,7 @@ from runner.model.order import GateRequest, OrderFile, RunnableOrder, SurveyOrde
 from runner.model.order.contract import Contract
 from runner.model.order.text import line_of
 from runner.model.seat import SeatManifest
+from runner.order_lines import for_a_person
 from runner.plan_parameters import judgement_digest, sealed_parameters
 from runner.steps.seats import load_manifest
 from runner.visible import visible
@@ -59,6 +60,7 @@ def render(file: OrderFile, manifest: SeatManifest | None, language: str) -> str
         contract_lines=_contract_lines(order.contract) if order.contract else (),
         gates=[_gate(order, manifest, request) for request in order.gates if request.planned is None],
         planned=[_planned(request) for request in order.gates if request.planned is not None],
+        by_person=for_a_person(order),
         say=_phrases(language),
     )
 
@@ -115,8 +117,11 @@ def _gate(order: WorkOrder, manifest: SeatManifest | None, request: GateRequest)
                 next_step="`runner check` shows the line",
             ) from error
         parameters = sealed.model_dump(mode="json", exclude_none=True)
-    thresholds = [*_pairs(parameters), *_lines(request)]
-    return {"name": f"{request.name}@{request.version}", "thresholds": thresholds, "amounts": _pairs(request.windows)}
+    return {
+        "name": f"{request.name}@{request.version}",
+        "thresholds": _pairs(parameters),
+        "amounts": _pairs(request.windows),
+    }
 
 
 def _planned(request: GateRequest) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from runner.model.order import WorkOrder
 from runner.model.order.judgement import GateRequest, KillLine
 from runner.model.order.measure import Measure, Threshold
 from runner.model.seat import SeatManifest
+from runner.order_lines import judged_by
 
 RATIOS = ("ratio", "×")
 """Units of a threshold whose distance from 1 is a gain."""
@@ -37,6 +38,8 @@ def judgement(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault
             yield Fault((*path, "name"), f"unknown gate {request.name}; one that is still to be written says `planned`")
         if request.measure is not None:
             yield from _measure((*path, "measure"), request.measure, manifest)
+            if request.planned is None and request.name in names:
+                yield from _judged_elsewhere((*path, "measure", "thresholds"), request, request.measure)
     for index, line in enumerate(order.kill_lines):
         yield from _kill_line(("kill_lines", index), line)
         if line.gate in planned:
@@ -67,6 +70,25 @@ def _measure(path: Path, measure: Measure, manifest: SeatManifest | None) -> Ite
         if manifest is not None and need in manifest.lacks and measure.substitute is None:
             message = f"seat {manifest.name} has no {need}: name a substitute, or another seat"
             yield Fault((*path, "needs"), message)
+
+
+def _judged_elsewhere(path: Path, request: GateRequest, measure: Measure) -> Iterator[Fault]:
+    """A gate that exists judges by its parameters: what one of them or a kill line can say is nothing for a person."""
+    own = {f"{known.NAME}@{known.VERSION}": known.Parameters.model_fields for known in all_gates()}
+    parameters = own.get(f"{request.name}@{request.version}", {})
+    for position, line in enumerate(measure.thresholds):
+        if judged_by(request.parameters, line):
+            continue
+        if line.metric in parameters:
+            number = line.pass_at or line.kill_at or line.stretch_at
+            message = f"no gate judges a line here: {request.name} judges by parameters: {{{line.metric}: {number}}}"
+            yield Fault((*path, position, "metric"), message)
+        elif figure(request.name, line.metric) is not None:
+            message = (
+                f"no gate judges a line here: {line.metric} is a figure of {request.name}, so draw it as a kill line"
+            )
+            known = f", or by its parameters {', '.join(parameters)}" if parameters else ""
+            yield Fault((*path, position, "metric"), message + known)
 
 
 def _threshold(path: Path, measure: Measure, threshold: Threshold, manifest: SeatManifest | None) -> Iterator[Fault]:
@@ -103,11 +125,19 @@ def _kill_line(path: Path, line: KillLine) -> Iterator[Fault]:
         yield Fault(path, f"{line.gate}: metric, op and value belong together")
 
 
+def looked_at_by_a_person(order: WorkOrder, gate: str) -> frozenset[str]:
+    """Metrics of the lines that the order draws on a gate which exists and which that gate does not judge."""
+    asked = [one for one in order.gates if one.name == gate and one.planned is None and one.measure is not None]
+    return frozenset(line.metric for one in asked if one.measure for line in one.measure.thresholds)
+
+
 def _figure(path: Path, line: KillLine, order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
-    """A line that stops the work on a figure which its gate never gives would stop a candidate that passes."""
-    if line.action != "stop" or line.metric is None:
+    """A line on a figure which its gate never gives would strike on a candidate that passes."""
+    if line.metric is None:
         return
     parts = figure(line.gate, line.metric)
+    if parts is None and line.action != "stop" and line.metric in looked_at_by_a_person(order, line.gate):
+        return
     if parts is None:
         known = "; ".join(FIGURES.get(line.gate, ())) or "none that a line can rest on"
         yield Fault(path, f"gate {line.gate} gives no figure {line.metric!r}; its figures: {known}")

@@ -13,25 +13,33 @@ from runner.commands.output import AsJson, answer
 
 def canon(
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 1 where the text is not current.")
+        bool,
+        typer.Option(
+            "--check", help="Write nothing; exit 1 where the text is not current, or a report.md is not its report's."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make canon/LNA-CANON.md from the signed statements."""
-    from runner import canon
+    from runner import canon, ledger
     from runner.attest.trust import load_trust
+    from runner.many import collector_paused
     from runner.paths import workspace
 
     here = workspace()
-    text = canon.generate(here, load_trust(here, user=False))
-    difference = canon.differs(here, text)
+    with collector_paused():
+        book = ledger.load(here, load_trust(here, user=False))
+        text = canon.render(book)
+    difference, altered = canon.differs(here, text), canon.altered(book) if check else []
     if not check:
         canon.write(here, text)
     text = f"{canon.CANON} is current"
     if difference:
         text = f"{difference}\n  next step: `runner canon`" if check else f"written: {canon.CANON}"
-    answer({"path": str(here / canon.CANON), "difference": difference, "written": not check}, text, as_json=as_json)
-    if check and difference:
+    lines = [text, *altered, *(["  next step: `git checkout` them; what is signed is beside them"] if altered else [])]
+    value = {"path": str(here / canon.CANON), "difference": difference, "altered": altered, "written": not check}
+    answer(value, "\n".join(lines), as_json=as_json)
+    if check and (difference or altered):
         raise typer.Exit(1)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runner.commands.output import AsJson, answer, print_table
+from runner.visible import told, visible
 
 if TYPE_CHECKING:
     from runner.verify import Verification
@@ -105,7 +106,7 @@ def _review(
         content = report.model_dump(mode="json", exclude={"record"})
         answer({**content, "tries": tries, "record": measured.model_dump(mode="json")}, "", as_json=True)
     elif html is not None:
-        typer.echo(f"page: {html}")
+        typer.echo(f"page: {visible(str(html))}")
     else:
         terminal.show(Console(), entry, measured, tries, waivers)
 
@@ -142,7 +143,7 @@ def _verify(
             code = max(code, found.exit_code)
             answers.append({"path": str(path), "error": str(found)})
             if not as_json:
-                typer.echo(f"REFUSED {path}\n{found}", err=True)
+                typer.echo(f"REFUSED {visible(str(path))}\n{told(found)}", err=True)
             continue
         answers.append(found.model_dump(mode="json"))
         if require == "pass":
@@ -182,7 +183,7 @@ def _sentence(found: Verification) -> str:
         lines.append(f"  {read_again(found)}")
     if found.needs_full_evidence:
         lines.append(f"  need the full evidence: {', '.join(found.needs_full_evidence)}")
-    return "\n".join(lines)
+    return "\n".join(map(visible, lines))
 
 
 def _challenged(found: Verification) -> list[str]:

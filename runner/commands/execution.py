@@ -41,9 +41,13 @@ def execute(
 ) -> int:
     """Build, serve, measure, judge, restore and sign."""
     from runner.commands.progress import watching
+    from runner.craft.dispatch import require_alive
+    from runner.model.order import load_order
+    from runner.paths import workspace
     from runner.session import open_run, release, summary
     from runner.workflow import execute as execute_steps
 
+    require_alive(load_order(order), workspace(), resume)
     with watching(quiet=quiet or as_json) as progress:
         run = open_run(order, seat=seat, resume=resume, candidate=candidate, progress=progress)
         progress.note(f"run {run.name} in {run.folder}")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from runner.commands.output import AsJson, answer
+from runner.visible import told, visible
 
 OrderPath = Annotated[Path, typer.Argument(metavar="ORDER", help="A work order (YAML).")]
 SeatName = Annotated[str, typer.Option("--seat", help="Another seat than the order's.")]
@@ -56,8 +57,9 @@ def check(
         except InputError as error:
             if len(orders) == 1:
                 raise
-            faults[str(path)] = [str(error)]
-    lines = [line for path, found in faults.items() for line in (found or [_good(Path(path))])]
+            faults[str(path)] = [told(error)]
+    found = {path: lines or [_good(Path(path), seat)] for path, lines in faults.items()}
+    lines = [line.replace("\n", "\n    ") for each in found.values() for line in each]
     answer(faults, "\n".join(lines), as_json=as_json)
     return 3 if any(faults.values()) else 0
 
@@ -73,10 +75,10 @@ def _faults(path: Path, seat: str) -> list[str]:
     return [str(fault) for fault in check_file(path, seat)]
 
 
-def _good(path: Path) -> str:
+def _good(path: Path, seat: str) -> str:
     from runner.check import looked_at
 
-    return f"{path}: good{looked_at(path)}"
+    return f"{visible(str(path))}: good{looked_at(path, seat)}"
 
 
 def schema(

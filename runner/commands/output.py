@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from runner.visible import as_json as visible_json
 from runner.visible import visible
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 
 def answer(value: Any, text: str, *, as_json: bool) -> None:
     """Print one answer. What steers a terminal is written out, whoever wrote it."""
-    shown = json.dumps(value, ensure_ascii=False, indent=2) if as_json else visible(text.rstrip("\n"), keep="\n")
+    shown = visible_json(value, indent=2) if as_json else visible(text.rstrip("\n"), keep="\n")
     sys.stdout.write(shown)
     sys.stdout.write("\n")
 

@@ -283,8 +283,11 @@ def _of_changes(task: Task, store: Store, changes: tuple[Change, ...], commit: s
         yield finding("outside-allowed", f"changed {', '.join(outside)}; allowed: {', '.join(task.allowed)}")
     if odd := [change.path for change in changes if change.path not in outside and change.mode not in REGULAR]:
         yield finding("not-a-file", f"links, repositories inside the clone or removed files: {', '.join(odd)}")
-    if not store.changes(task.start, commit):
-        yield finding("no-change", "no file differs from what the clone began with, whatever was said about success")
+    said = "whatever was said about success"
+    if not any(change.content for change in changes):
+        yield finding("no-change", f"the bytes of every file are those of the base, {said}")
+    elif not store.rewrites(task.start, commit):
+        yield finding("no-change", f"the bytes of every file are those that the clone began with, {said}")
 
 
 def _of_trap(task: Task, store: Store, changes: tuple[Change, ...], commit: str) -> Iterator[Finding]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from runner.craft.bench import CANDIDATE, Bench
 from runner.craft.store import Store, digests, tree_digest
 from runner.craft.taken import FILE, FOLDER, read_candidate
 from runner.digest import canonical_json
 from runner.errors import InputError, TrustError
 from runner.files import write_whole
+from runner.model.attempt import Attempt, History
 from runner.model.order import KernelOrder, OrderFile, PatchOrder, files_of
 
 
@@ -44,16 +46,58 @@ def take(path: Path, file: OrderFile, run_folder: Path) -> None:
             found=f"{candidate.history.order} with sha256 {candidate.history.order_digest}",
             next_step="dispatch the order as it stands now",
         )
-    files = Store(Path(candidate.store)).files(candidate.base, candidate.commit, allowed_files(file))
+    if not candidate.history.attempts:
+        raise InputError("the candidate tells of no attempt", where=str(path), expected="the one that made it")
+    store = Store(Path(candidate.store))
+    files = store.files(candidate.base, candidate.commit, allowed_files(file))
     last = candidate.history.attempts[-1]
     found = (candidate.commit, digests(files), tree_digest(digests(files)))
     if found != (last.commit, candidate.files, candidate.tree) or candidate.tree != last.tree:
         raise TrustError(
             "the frozen commit is not what was frozen", where=str(path), expected=str(last.tree), found=found[2]
         )
+    if not store.rewrites(candidate.base, candidate.commit):
+        raise InputError(
+            "the candidate changes nothing: what would be judged is not its work",
+            where=str(path),
+            expected="a file whose bytes differ from the base",
+            found=f"commit {candidate.commit} with the bytes of {candidate.base}",
+            next_step="dispatch the order again",
+        )
+    candidate = candidate.model_copy(update={"history": _confirmed(candidate.history, Bench.of(file), path)})
     for name, data in files.items():
         write_whole(run_folder / FOLDER / name, data)
     write_whole(run_folder / FILE, canonical_json(candidate.model_dump(mode="json")))
+
+
+def _confirmed(told: History, bench: Bench, path: Path) -> History:
+    """The history as the order's own bench has it; where this user has none, the same, called unproven.
+
+    What was judged meanwhile, or does not build, may have become known of its last attempt since it was frozen.
+    Raises TrustError where the bench knows another one.
+    """
+    known = bench.attempts()
+    if not known:
+        return told.model_copy(
+            update={"unproven": "its bench is not here, so nothing but the candidate's file says it"}
+        )
+    same = known[: len(told.attempts)]
+    frozen = [list(map(_frozen, attempts)) for attempts in (told.attempts, same)]
+    if frozen[0] == frozen[1] and told.attempts[:-1] == same[:-1]:
+        return told.model_copy(update={"unproven": ""})
+    differs = [str(one.number) for one, other in zip(*frozen, strict=False) if one != other]
+    raise TrustError(
+        "the candidate's history is not the one that its bench has",
+        where=str(path),
+        expected=f"attempts as in {bench.folder / 'attempts'}",
+        found=f"another attempt {', '.join(differs)}" if differs else "more attempts, or other verdicts on them",
+        next_step=f"use {bench.folder / CANDIDATE} as `dispatch` left it, or dispatch the order again",
+    )
+
+
+def _frozen(attempt: Attempt) -> Attempt:
+    """What was known of it when its commit was frozen."""
+    return attempt.model_copy(update={"judged": None, "findings": ()})
 
 
 __all__ = ["allowed_files", "take"]

@@ -26,10 +26,10 @@ from runner.craft.store import Store, digests, git
 from runner.digest import canonical_json, sha256_file
 from runner.errors import InputError, StateError
 from runner.files import write_whole
-from runner.kill_lines import struck
+from runner.kill_lines import struck, words_of
 from runner.model.attempt import Attempt, CandidateFile, Judged
 from runner.model.craftsperson import CraftspersonEntry
-from runner.model.order import OrderFile, load_order, parse_order
+from runner.model.order import OrderFile, WorkOrder, load_order, parse_order
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
 from runner.paths import command
@@ -169,14 +169,7 @@ def _may_go_on(given: Dispatch, attempts: Sequence[Attempt]) -> None:
             found=f"attempt {last.number}, commit {last.commit}",
             next_step=command("dispatch", given.order, "--to", given.name, "--execute"),
         )
-    killed = next((one.judged for one in (*given.before, *attempts[-1:]) if one.judged and one.judged.killed), None)
-    if killed:
-        raise StateError(
-            "a kill line struck: the work on this order is stopped",
-            where=order.id,
-            found=f"{', '.join(killed.killed)} in run {killed.run}",
-            next_step="a new version of the order, or another one",
-        )
+    _require_alive(order, given.before, attempts)
     if len(attempts) >= bound:
         before = f", and {len(given.before)} at other texts of version {order.version}" if given.before else ""
         raise StateError(
@@ -188,10 +181,32 @@ def _may_go_on(given: Dispatch, attempts: Sequence[Attempt]) -> None:
         )
 
 
+def require_alive(file: OrderFile, workspace: Path, resumed: str = "") -> None:
+    """Raises StateError where a kill line of the order struck a candidate: what is stopped is not executed either.
+
+    ``resumed`` may end: the very run in which it struck.
+    """
+    bench = Bench.of(file)
+    _require_alive(file.order, earlier(bench, file.order.version, workspace), settled(bench, workspace), resumed)
+
+
+def _require_alive(order: WorkOrder, before: Sequence[Attempt], attempts: Sequence[Attempt], resumed: str = "") -> None:
+    killed = next((one.judged for one in (*before, *attempts[-1:]) if one.judged and one.judged.killed), None)
+    if killed and killed.run != resumed:
+        lines = [words_of(line) for line in order.kill_lines if line.action == "stop" and line.gate in killed.killed]
+        raise StateError(
+            "a kill line struck: the work on this order is stopped",
+            where=order.id,
+            found=f"{'; '.join(lines) or ', '.join(killed.killed)} in run {killed.run}",
+            next_step="a new version of the order, or another one",
+        )
+
+
 def settled(bench: Bench, workspace: Path) -> tuple[Attempt, ...]:
     """The bench's attempts, each candidate with what the newest verified signed report said about it meanwhile.
 
-    The last candidate may be executed again (a busy machine decides nothing); what passed stays passed.
+    The last candidate may be executed again (a busy machine decides nothing); what passed stays passed, and what
+    a kill line struck stays struck.
     """
     attempts, passed_over = list(bench.attempts()), bench.passed_over()
     for place, one in enumerate(attempts):
@@ -214,7 +229,8 @@ def settled(bench: Bench, workspace: Path) -> tuple[Attempt, ...]:
     for commit, (entry, report) in newest.items():
         place = open_to[commit]
         known = attempts[place].judged
-        if known is None or (known.report != entry.digest and known.verdict is not Status.PASS):
+        final = known and (known.verdict is Status.PASS or known.killed)  # what stopped the work is not repeated away
+        if known is None or (known.report != entry.digest and not final):
             found = verify(workspace / entry.where, trust, workspace)
             judged = _judged(report, found.digest, found.verdict)
             attempts[place] = attempts[place].model_copy(update={"judged": judged})
@@ -288,4 +304,4 @@ def candidate_of(given: Dispatch, attempt: Attempt) -> Path:
     return path
 
 
-__all__ = ["Dispatch", "candidate_of", "dispatch", "earlier", "settled"]
+__all__ = ["Dispatch", "candidate_of", "dispatch", "earlier", "require_alive", "settled"]

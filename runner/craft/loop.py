@@ -19,7 +19,7 @@ from runner.plan import runnable, target_of
 from runner.readiness import require_ready
 from runner.session import open_run, release, runs
 from runner.standing import standing
-from runner.steps.boots import TOO_BUSY
+from runner.steps.boots import DISTURBED, TOO_BUSY
 from runner.steps.seats import load_manifest
 from runner.steps.state import Run
 from runner.workflow import execute
@@ -105,9 +105,14 @@ def _seat_can_judge(given: Dispatch, run: Run) -> None:
     again = command("dispatch", given.order, "--to", given.name, "--execute")
     if run.journal.of(TOO_BUSY):
         given.bench.pass_over(run.name)
+        unseen = len(run.journal.of(DISTURBED, explained=False))
+        doubt = (
+            f"disturbed blocks that no other process in sight explains (another container, or the candidate): {unseen}"
+        )
         raise StateError(
             "the machine was too busy to measure on, so the run judges nobody",
             where=f"seat {manifest.name}, run {run.name}",
+            found=doubt if unseen else "",
             next_step=f"when it is quiet: {again}",
         )
     given.progress.begin(f"seat {manifest.name} without the candidate", manifest.boot_seconds)

@@ -2,7 +2,8 @@
 
 Inside, the clone stands where the checkout stands outside: an absolute path into the checkout reaches the clone, and
 what is imported by an installed name comes from it. Nothing is shown that is not listed, so keys, canon, reports, other
-clones and sealed seeds are not there. Capabilities are dropped: as root, the walls could be taken down with them.
+clones and sealed seeds are not there, also where they lie below a folder of the system. Capabilities are dropped: as
+root, the walls could be taken down with them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.paths import source_root
-from runner.sandbox import available, python_folders
+from runner.sandbox import Mount, available, layered, private, python_folders
 
 HOME = Path("/craft")
 TEMPORARY = Path("/tmp")
@@ -48,29 +49,30 @@ def version() -> str:
 
 def command(argv: Sequence[str], walls: Walls) -> list[str]:
     """``argv`` as the first process of a sandbox; it starts in the clone. Later mounts lie over earlier ones."""
+    hidden = private()
+    given = [
+        *_read_only(python_folders()),
+        *_read_only(walls.readable),
+        *_read_only([walls.trap] if walls.trap else []),
+    ]
     return [
         *("bwrap", "--unshare-all", *(["--share-net"] if walls.network else [])),
         *("--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
         *("--die-with-parent", "--new-session", "--as-pid-1"),
-        *_read_only(map(Path, SYSTEM)),
+        *layered(_read_only(map(Path, SYSTEM)), hidden),
         *_nothing(map(Path, SECRETS)),
         *("--dev", "/dev", "--proc", "/proc", "--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"),
         *(word for path in walls.devices for word in ("--dev-bind", str(path), str(path))),
         *("--bind", str(walls.temporary), str(TEMPORARY), "--bind", str(walls.home), str(HOME)),
-        *("--bind", str(walls.clone), str(walls.checkout)),
-        *_read_only(python_folders()),
-        *_read_only(walls.readable),
-        *_read_only([walls.trap] if walls.trap else []),
+        *layered([*given, Mount("--bind", walls.clone, walls.checkout)], hidden),
         *("--ro-bind", str(source_root() / "runner"), str(KEEPER / "runner")),
         *("--ro-bind", str(source_root() / "serve"), str(KEEPER / "serve")),
         *("--chdir", str(walls.checkout), "--", *argv),
     ]
 
 
-def _read_only(folders: Iterable[Path]) -> Iterator[str]:
-    for folder in folders:
-        if folder.exists():
-            yield from ("--ro-bind", str(folder), str(folder))
+def _read_only(folders: Iterable[Path]) -> list[Mount]:
+    return [Mount("--ro-bind", folder, folder) for folder in folders if folder.exists()]
 
 
 def _nothing(paths: Iterable[Path]) -> Iterator[str]:

@@ -52,6 +52,9 @@ def opens_network(entry: CraftspersonEntry, order: WorkOrder) -> bool:
 def deviations(entry: CraftspersonEntry, order: WorkOrder, reason: str) -> tuple[str, ...]:
     """What differs from what the order asks for, in words, for whoever reads the outcome."""
     told = [f"network open: {reason}"] if opens_network(entry, order) else []
+    if order.constraints.network == "index-only" and entry.limits.network == "open":
+        why = f" ({reason})" if reason else ""
+        told.append(f"network open{why}: the order allows package indexes alone, and nothing holds a session to them")
     if entry.kind == "agent" and not sandbox.version():
         told.append("no sandbox: bubblewrap is missing, so the network is open and nothing is hidden")
     return tuple(told)

@@ -63,6 +63,8 @@ class Change:
     path: str
     mode: str
     """File mode in the candidate's tree; ``000000`` for a file that is gone."""
+    content: bool
+    """Its bytes differ, not its mode alone."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +123,15 @@ class Store:
     def changes(self, base: str, commit: str) -> tuple[Change, ...]:
         """Every path that differs, sorted."""
         words = self.run("diff-tree", "-r", "-z", "--no-renames", "--raw", base, commit).decode(errors="replace")
-        fields = words.split("\0")
-        return tuple(
-            Change(path, about.split(" ")[1]) for about, path in zip(fields[:-1:2], fields[1::2], strict=True) if path
-        )
+        fields, found = words.split("\0"), []
+        for about, path in zip(fields[:-1:2], fields[1::2], strict=True):
+            _, mode, before, after, _ = about.split(" ")
+            found.append(Change(path, mode, before != after))
+        return tuple(found)
+
+    def rewrites(self, base: str, commit: str) -> bool:
+        """Whether any file's bytes differ; another mode alone is no change."""
+        return any(change.content for change in self.changes(base, commit))
 
     def files(self, base: str, commit: str, allowed: Sequence[str]) -> dict[str, bytes]:
         """The changed files that an order takes, by path. Raises InputError for any other change."""

@@ -120,6 +120,17 @@ class History(Record):
     order: Slug
     order_digest: Digest
     attempts: tuple[Attempt, ...]
+    unproven: str = ""
+    """Why nothing but the candidate's own file says that these attempts were made, by whom and how; empty where the
+    runner that executed it had their bench. Histories of earlier releases lack it: they were not compared."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """A history that its bench confirms keeps the bytes, and so the digest, that it had before."""
+        written: dict[str, JsonValue] = dump(self)
+        if not self.unproven:
+            written.pop("unproven")
+        return written
 
 
 class CandidateFile(Record):

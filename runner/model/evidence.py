@@ -70,6 +70,20 @@ class MachineState(Record):
     """Cumulative non-idle time of all processors."""
     own_ticks: int
     """Cumulative processor time of the runner and of the processes it started."""
+    foreign_ticks: int | None = None
+    """Cumulative processor time of all other processes that can be seen; None in evidence from before it was kept.
+
+    What of the busy time is in neither is unexplained: of the kernel, of another container or machine, or of children
+    that ended unnoticed.
+    """
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """States from before foreign time was kept have the bytes that they had."""
+        written: dict[str, JsonValue] = dump(self)
+        if self.foreign_ticks is None:
+            written.pop("foreign_ticks", None)
+        return written
 
 
 class Exchange(Record):

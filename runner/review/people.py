@@ -1,4 +1,4 @@
-"""What people did about a report, as tables: attempts at the order, rulings in it, waivers of its gates."""
+"""What people decided and did about a report, as tables: kill lines, attempts at the order, rulings in it, waivers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from runner.attest.statement import Signed
 from runner.errors import InputError
 from runner.model.adoption import Waiver
 from runner.model.report import ReportPredicate
+from runner.order_lines import open_rows, struck_rows
 from runner.summary import attempt_outcome, unwatched
 from runner.yaml_strict import parse
 
@@ -27,13 +28,21 @@ class Told:
 
 def told(report: ReportPredicate, waivers: Waivers) -> list[Told]:
     """The tables that have a row."""
-    attempts = report.craft.attempts if report.craft else ()
+    attempts, unproven = (report.craft.attempts, report.craft.unproven) if report.craft else ((), "")
     tables = (
+        Told("Kill lines that struck", ("line", "action", "what follows"), struck_rows(report)),
+        Told("Lines that no gate judged: open for a person", ("gate", "line"), open_rows(report)),
         Told(
-            "Attempts",
+            f"Attempts as told, not proven: {unproven}" if unproven else "Attempts",
             ("attempt", "by", "sandbox", "changed", "what came of it"),
             tuple(
-                (str(one.number), one.craftsperson, one.session.sandbox, ", ".join(one.changed), attempt_outcome(one))
+                (
+                    str(one.number),
+                    f"said to be {one.craftsperson}" if unproven else one.craftsperson,
+                    one.session.sandbox,
+                    ", ".join(one.changed),
+                    attempt_outcome(one),
+                )
                 for one in attempts
             ),
         ),

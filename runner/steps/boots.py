@@ -22,7 +22,7 @@ from runner.model.boot import BootRecord
 from runner.model.plan import Plan, PlannedBoot, PlannedWindow
 from runner.paths import source_root
 from runner.plan_layout import KNOCK_OUTS
-from runner.steps.evidence import closed_in, keep, set_aside
+from runner.steps.evidence import closed_in, keep, kept_evidence, set_aside
 from runner.steps.journal import TAKEN_IN
 from runner.steps.judge import struck
 from runner.steps.kept import note_marks, with_product
@@ -30,6 +30,7 @@ from runner.steps.reduce import reduce, sample_of
 from runner.steps.seats import pack_of, sandbox_of, seat_of
 from runner.steps.state import Run
 from serve.client.context import WindowContext
+from serve.client.foreign import disturbed_by_others
 from serve.client.refusal import refused
 from serve.client.registry import driver
 from serve.seat import Boot, BootRequest
@@ -40,6 +41,8 @@ AFTER_BOOTS = "restore@"
 """Instruments whose reading is taken once every boot has ended."""
 TOO_BUSY = "too-busy"
 """Event of a run whose machine was no place to measure."""
+DISTURBED = "block-disturbed"
+"""Event of a timed block; ``explained`` where other processes that can be seen disturbed its quad."""
 DISTURBED_SHARE = 4
 """More than one timed block in four set aside: the machine is no place to measure, and nothing is repeated any more."""
 REPEATS = 3
@@ -185,7 +188,11 @@ def _end(run: Run, record: BootRecord) -> None:
 
 
 def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> None:
-    """One window, or one quad; timed blocks again as a whole while the machine disturbs them and patience lasts."""
+    """One window, or one quad; timed blocks again as a whole while other processes disturb them and patience lasts.
+
+    Where no other process that can be seen explains the disturbance, the first measurement stands: the work may be the
+    candidate's own, done by children whose time is never accounted, and a second draw would be at its will.
+    """
     if any(closed_in(run, window.id) for window in block):
         set_aside(run, block, "aborted")
     while True:
@@ -194,10 +201,11 @@ def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> No
         disturbed = [window.id for window in block if _is_timed(window) and _was_disturbed(run, window)]
         if not disturbed:
             return
+        explained = any(_is_by_others(run, window) for window in block if _is_timed(window))
         for name in disturbed:
-            run.journal.write("block-disturbed", window=name)
+            run.journal.write(DISTURBED, window=name, explained=explained)
         timed = sum(_is_timed(window) for window in run.plan.windows)
-        if len(run.journal.of("block-disturbed")) > timed / DISTURBED_SHARE:
+        if len(run.journal.of(DISTURBED)) > timed / DISTURBED_SHARE:
             if not run.journal.of(TOO_BUSY):
                 run.journal.write(TOO_BUSY)
                 run.progress.note(
@@ -205,7 +213,13 @@ def _measure_block(run: Run, boot: Boot, block: tuple[PlannedWindow, ...]) -> No
                     "speed will hardly be decided; the run goes on for its other gates"
                 )
             return
-        tries = max(len(run.journal.of("block-disturbed", window=name)) for name in disturbed)
+        if not explained:
+            run.progress.note(
+                "disturbed, kept so and not measured again, as no other process that can be seen explains it: "
+                + ", ".join(disturbed)
+            )
+            return
+        tries = max(len(run.journal.of(DISTURBED, window=name)) for name in disturbed)
         if tries > REPEATS:
             run.progress.note(f"disturbed {tries} times, kept so: {', '.join(disturbed)}")
             return
@@ -220,6 +234,11 @@ def _is_timed(window: PlannedWindow) -> bool:
 def _was_disturbed(run: Run, window: PlannedWindow) -> bool:
     sample = sample_of(run, window)
     return sample is not None and bool(sample.disturbed)
+
+
+def _is_by_others(run: Run, window: PlannedWindow) -> bool:
+    evidence = kept_evidence(run, window.id)
+    return evidence is not None and disturbed_by_others(evidence)
 
 
 def _measure(run: Run, boot: Boot, window: PlannedWindow) -> None:

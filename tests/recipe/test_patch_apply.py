@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import py_compile
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -196,6 +197,24 @@ def test_an_edit_after_the_patch_is_drift(site: Path) -> None:
         stream.write("// by hand\n")
     with pytest.raises(StateError, match="stale marker"):
         patch_apply.verify(site, BOTH)
+
+
+def test_a_patched_file_whose_own_bytes_are_gone_is_said_to_be_that(site: Path) -> None:
+    patches = PatchSet((two_streams(),))
+    patch_apply.apply(site, patches)
+    shutil.rmtree(site / patch_apply.STORE)
+    for attempt in (patch_apply.apply, patch_apply.verify, patch_apply.revert):
+        with pytest.raises(StateError, match="its own bytes are gone") as caught:
+            attempt(site, patches)
+        assert "install the distribution again" in caught.value.next_step
+
+
+def test_a_shadow_beside_where_one_stands(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["patch_apply", "shadow", "site", "shadow", "two-streams"])
+    monkeypatch.setattr(patch_apply, "load_set", lambda names: PatchSet((two_streams(),)))
+    patch_apply.main()
+    assert (tmp_path / "shadow/engine/streams.py").is_file()
 
 
 @pytest.mark.parametrize("suffix", [".rej", ".orig"])

@@ -46,9 +46,13 @@ def workspace(tmp_path: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey)
 
 @pytest.fixture
 def rate_gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The made-up run's gate and instrument are this checkout's only ones; what real gates said is asked anew."""
+    """The made-up run's gate and instrument are this checkout's only ones; what real gates said is asked anew.
+
+    No order can name them, so that their plan cannot be compiled either.
+    """
     monkeypatch.setattr("runner.gates.registry._GATES", (RateGate(),))
     monkeypatch.setattr("serve.instruments.registry._INSTRUMENTS", (RateInstrument(),))
+    monkeypatch.setattr("runner.verify.check_plan", lambda *sealed: None)
     shown.cache_clear()
     yield
     shown.cache_clear()

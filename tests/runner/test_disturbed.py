@@ -23,10 +23,20 @@ def run(home: Path) -> Run:
     return seal(open_run(write_order(home, gate_order()), progress=Silent()))
 
 
-def evidence(window: PlannedWindow, *, busy: int) -> Evidence:
-    """A block of one second on one processor, of which foreign work took ``busy`` ticks of a hundred."""
+def evidence(window: PlannedWindow, *, busy: int, foreign: int | None) -> Evidence:
+    """A block of one second on one processor, busy for ``busy`` ticks of a hundred, ``foreign`` of them by others seen.
+
+    What the candidate hides is as busy, and nobody is seen; None is evidence from before foreign time was kept.
+    """
     states = tuple(
-        MachineState(at_ns=at, load1_milli=0, steal_ticks=0, busy_ticks=ticks, own_ticks=0)
+        MachineState(
+            at_ns=at,
+            load1_milli=0,
+            steal_ticks=0,
+            busy_ticks=ticks,
+            own_ticks=0,
+            foreign_ticks=None if foreign is None else min(ticks, foreign),
+        )
         for at, ticks in ((0, 0), (10**9, busy))
     )
     limits = {"steal_fraction": "0.1", "foreign_fraction": "0.2"}
@@ -43,14 +53,16 @@ def evidence(window: PlannedWindow, *, busy: int) -> Evidence:
     )
 
 
-def measured(monkeypatch: pytest.MonkeyPatch, run: Run, busy: list[int]) -> tuple[list[str], Run]:
-    """The first quad measured with these foreign ticks block by block; the windows in the order of measuring."""
+def measured(
+    monkeypatch: pytest.MonkeyPatch, run: Run, busy: list[int], foreign: int | None = 100
+) -> tuple[list[str], Run]:
+    """The first quad measured with these busy ticks block by block; the windows in the order of measuring."""
     block = next(block for block in boots.blocks_of(run, run.plan.boots[1]) if len(block) == 4)
     order: list[str] = []
 
     def measure(at: Run, _boot: object, window: PlannedWindow) -> None:
         order.append(window.id)
-        keep(at, evidence(window, busy=busy.pop(0) if busy else 0))
+        keep(at, evidence(window, busy=busy.pop(0) if busy else 0, foreign=foreign))
 
     def read(_run: Run, window: PlannedWindow, found: list[Evidence]) -> Sample:
         own = found[0]
@@ -101,3 +113,26 @@ def test_one_block_is_not_measured_again_for_ever(run: Run, monkeypatch: pytest.
     assert len(order) == 4 * (1 + boots.REPEATS)
     assert not run.journal.of(boots.TOO_BUSY)
     assert [sample.window for sample in after.outcome.samples if not sample.disturbed] == ["q1-b1", "q1-b3", "q1-b4"]
+
+
+@pytest.mark.parametrize("foreign", [0, 20, None])
+def test_work_that_nobody_seen_explains_buys_no_second_draw(
+    run: Run, monkeypatch: pytest.MonkeyPatch, foreign: int | None
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(run.progress, "note", said.append)
+    order, after = measured(monkeypatch, run, [0, 90], foreign)
+    quad = [f"q1-b{block}" for block in (1, 2, 3, 4)]
+    assert order == quad
+    found = [(sample.window, bool(sample.disturbed)) for sample in after.outcome.samples]
+    assert found == [("q1-b1", False), ("q1-b2", True), ("q1-b3", False), ("q1-b4", False)]
+    assert len(run.journal.of(boots.DISTURBED, explained=False)) == len(run.journal.of(boots.DISTURBED)) == 1
+    assert said == [
+        "disturbed, kept so and not measured again, as no other process that can be seen explains it: q1-b2"
+    ]
+
+
+def test_work_that_others_seen_explain_is_measured_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, _after = measured(monkeypatch, run, [0, 90], 21)
+    assert len(order) == 8
+    assert len(run.journal.of(boots.DISTURBED, explained=True)) == 1

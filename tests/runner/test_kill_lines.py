@@ -54,6 +54,7 @@ def test_a_figure_that_is_no_number_strikes() -> None:
 
 def test_other_actions_and_other_gates_stop_nothing() -> None:
     recorded = SEGMENT.model_copy(update={"action": "record"})
-    assert not strikes(recorded, Status.FAIL, figure("1.0"))
+    assert not struck((recorded,), "dense-segment", Status.FAIL, figure("1.0"))
+    assert strikes(recorded, Status.FAIL, figure("1.0")), "it strikes, and stops nothing"
     assert not struck((BARE, SEGMENT), "needle", Status.FAIL, ())
     assert struck((BARE, SEGMENT), "parity", Status.FAIL, ())

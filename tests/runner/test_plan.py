@@ -203,9 +203,9 @@ def test_pairs_of_boots_give_each_block_a_boot_of_its_own(tmp_path: Path) -> Non
 
 WRONG = [
     ("pack: toy", "pack: other", "target.pack", "the seat serves 'toy'"),
-    ("pairs: 6", "pairs: 5", "primary.pairs", "need 6"),
+    ("pairs: 6", "pairs: 5", "primary.pairs", "needs 6"),
     ("margin: 0.5", "margin: 0.001", "primary.margin", "below the seat's own A/A half width"),
-    ("pairs: 6", "pairs: 6, secondary: [aggregate-rate]", "primary.pairs", "need 7"),
+    ("pairs: 6", "pairs: 7, secondary: [aggregate-rate]", "primary.secondary", "needs an order of its own"),
     (
         "margin: 0.5, pairs: 6",
         "margin: 0.04, pairs: 6, pairing: boot",

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from runner import sandbox
+from runner.craft import sandbox as craft_sandbox
 from runner.model.boot import Sandbox
 from runner.paths import source_root
 from runner.report import isolation_of
-from runner.sandbox import Reach, available, confined
+from runner.sandbox import Reach, available, confined, python_folders
 from tests.runner.records import make_run
 
 LOOK = """
@@ -85,6 +86,61 @@ def test_keys_inside_what_is_visible_are_hidden(tmp_path: Path, monkeypatch: pyt
     found = look(Reach(reads=(given,), temporary=False), given / "config" / "keys")
     assert isinstance(found["seen"], dict)
     assert available().tool == "none" or not found["seen"][str(given / "config" / "keys")]
+
+
+@pytest.fixture
+def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keys, seeds, cache and a workspace below a folder of the operating system, where this checkout lies as well."""
+    below = tmp_path / "usr" / "src" / "me"
+    for name in ("config/keys", "state/runs/r1", "cache/engine", *(f"ws/{each}" for each in ("canon", "orders"))):
+        (below / name).mkdir(parents=True)
+        (below / name / "secret").write_text("secret\n")
+    (tmp_path / "usr" / "tool").write_text("honest\n")
+    (tmp_path / "link").symlink_to(below)
+    monkeypatch.setenv("CARVE_WORKSPACE", str(below / "ws"))
+    for name in ("config", "state", "cache"):
+        monkeypatch.setenv(f"CARVE_{name.upper()}", str(below / name))
+    more = (str(tmp_path / "usr"), str(source_root()))
+    monkeypatch.setattr(sandbox, "_SYSTEM", (*sandbox._SYSTEM, *more))
+    folders = [*python_folders(), tmp_path / "usr"]
+    monkeypatch.setattr(craft_sandbox, "python_folders", lambda: folders)
+    return below
+
+
+SECRETS = ("config/keys/secret", "state/runs/r1/secret", "cache/engine/secret", "ws/canon/secret", "ws/orders/secret")
+
+
+def test_ours_below_a_folder_of_the_system_is_hidden(ours: Path, tmp_path: Path) -> None:
+    root, tool, named = source_root(), tmp_path / "usr" / "tool", ours / "cache" / "engine"
+    secrets = [
+        *(ours / name for name in SECRETS),
+        *(root / name for name in ("canon/allowed_signers", "tests/gates/__init__.py")),
+    ]
+    secrets += [root / "reports/README.md", root / "orders/fake-lna2.yaml", root / "runner/gates/speed.py"]
+    secrets.remove(named / "secret")
+    linked = tmp_path / "old-name"
+    linked.symlink_to(tmp_path / "usr")
+    again = [linked / path.relative_to(tmp_path / "usr") for path in secrets if path.is_relative_to(tmp_path / "usr")]
+    shown = [tool, named / "secret", root / "serve/seat.py", linked / "tool"]
+    found = look(Reach(reads=(named, linked), temporary=False), *shown, *secrets, *again)["seen"]
+    assert isinstance(found, dict)
+    assert all(path.exists() for path in (*secrets, *again))
+    assert [path for path in shown if not found[str(path)]] == []
+    assert available().tool == "none" or [path for path in (*secrets, *again) if found[str(path)]] == []
+
+
+def test_a_craftsperson_does_not_see_ours_below_a_folder_of_python(ours: Path, tmp_path: Path) -> None:
+    checkout, clone, home, temporary = (tmp_path / name for name in ("checkout", "clone", "home", "tmp"))
+    walls = craft_sandbox.Walls(checkout, clone, home, temporary, network=False)
+    for folder in (walls.checkout, walls.clone / "canon", walls.home, walls.temporary):
+        folder.mkdir(parents=True)
+    (walls.clone / "canon" / "mine").write_text("mine\n")
+    script = (
+        f"cat {tmp_path}/usr/tool {walls.checkout}/canon/mine; cat {' '.join(str(ours / name) for name in SECRETS)}"
+    )
+    if craft_sandbox.version():
+        command = craft_sandbox.command(["/bin/sh", "-c", script], walls)
+        assert subprocess.run(command, capture_output=True, text=True, check=False).stdout == "honest\nmine\n"
 
 
 @pytest.mark.parametrize(

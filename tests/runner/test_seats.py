@@ -55,6 +55,6 @@ def test_seats_that_are_like_each_other_are_none(seats: Path) -> None:
 
 def test_a_fault_is_named_by_its_line(seats: Path) -> None:
     (seats / "one.yaml").write_text("name: one\nlike: fake\nboot_seconds: soon\n")
-    with pytest.raises(InputError, match="not a valid seatmanifest") as caught:
+    with pytest.raises(InputError, match="not a valid seat manifest") as caught:
         load_manifest("one")
     assert f"{seats / 'one.yaml'}:3:" in caught.value.found

@@ -84,6 +84,10 @@ def test_a_kill_line_stops_the_work(kit: Kit, capsys: pytest.CaptureFixture[str]
     assert (state(kit).stage, state(kit).next) == ("killed", "a new version of the order")
     with pytest.raises(StateError, match="a kill line struck"):
         dispatch(kit.given())
+    capsys.readouterr()
+    for words in ([], ["--candidate", str(candidate)]):
+        assert run(["execute", str(kit.order), *words, "--quiet"]) == 2
+        assert f"kld FAIL or INVALID in run {answer['run']}" in capsys.readouterr().err
     seen = picture(Path(answer["report"]).name)
     assert (seen.ended, seen.step, seen.notes) == (True, "reported FAIL", ("kill line kld struck",))
     capsys.readouterr()
@@ -101,6 +105,20 @@ def test_a_kill_line_stops_the_work(kit: Kit, capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     assert "Attempts" in out
     assert "under test" in out
+
+
+def test_a_line_that_ships_the_work_off_is_told(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
+    line = '{gate: kld, metric: incumbent against itself, op: ">=", value: 0, action: ship-off}'
+    kit.order.write_text(order_text(gates=SMALL) + f"kill_lines: [{line}]\n")
+    kit.crew("honest")
+    dispatch(kit.given())
+    candidate = Bench.of(load_order(kit.order)).folder / "candidate.json"
+    code, answer = ask(capsys, "execute", str(kit.order), "--candidate", str(candidate))
+    assert code == 0
+    assert state(kit).stage == "judged"
+    assert "; kill line kld incumbent against itself >= 0 struck: ship-off" in state(kit).detail
+    assert run(["review", answer["run"]]) == 0
+    assert "Kill lines that struck" in capsys.readouterr().out
 
 
 def test_a_run_is_seen_while_it_goes_on_and_when_it_was_stopped(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:

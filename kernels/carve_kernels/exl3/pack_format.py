@@ -12,7 +12,7 @@ Source: campaign section 5.1; the writer of exllamav3 1.4.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,10 +44,13 @@ def tensor_names(module: str, codebook: Codebook) -> list[str]:
     return [f"{module}.{part}" for part in (*_REQUIRED, *marker)]
 
 
-def codebook_of(module: str, names: Iterable[str]) -> Codebook:
-    """The codebook that the marker among ``names`` tells; InputError where two markers stand."""
-    present = set(names)
-    found = [book for book in MARKERS if f"{module}.{book.value}" in present]
+def codebook_of(module: str, names: Container[str]) -> Codebook:
+    """The codebook that the marker among ``names`` tells; InputError where two markers stand.
+
+    It is asked for every module of a pack, so ``names`` is a mapping or a set, in which a look costs the same for any
+    number of tensors.
+    """
+    found = [book for book in MARKERS if f"{module}.{book.value}" in names]
     if len(found) > 1:
         raise InputError("module has two codebooks", where=module, expected="mcg or mul1", found="both")
     return found[0] if found else Codebook.DEFAULT

@@ -1,5 +1,7 @@
 """The format reference: round trips, ring closure, orders and errors, by property."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from carve_kernels.exl3 import codebook, hadamard, linear, pack_format, tile, trellis
@@ -155,3 +157,14 @@ def test_malformed_modules_are_named(change: dict[str, np.ndarray | None], messa
     with pytest.raises(InputError, match=message) as caught:
         pack_format.from_tensors("m", present)
     assert "m" in caught.value.where
+
+
+def test_the_codebook_of_a_module_is_a_look_and_no_walk() -> None:
+    """A pack has a hundred thousand tensors and is asked for each of its modules."""
+
+    class Named(dict[str, int]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("walked over")
+
+    assert pack_format.codebook_of("a", Named({"a.trellis": 0, "a.mcg": 0})) is Codebook.MCG
+    assert pack_format.codebook_of("b", Named({"a.trellis": 0, "a.mcg": 0})) is Codebook.DEFAULT

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from runner.brief.manner import manner_of
 from runner.brief.reading import READING
 from runner.brief.render import LANGUAGES, brief_of, fenced, quoted, render
+from runner.check import looked_at
 from runner.checks.duties import DELIVERED
 from runner.errors import InputError
 from runner.model.order import Order, OrderFile, WorkOrder, parse_order
@@ -97,6 +98,19 @@ def test_thresholds_of_the_brief_are_those_of_the_plan() -> None:
         row = next(line for line in brief.splitlines() if line.startswith(f"| {gate.name}@{gate.version} |"))
         for name, value in gate.parameters.items():
             assert f"{name} = {json.dumps(value)}" in row
+
+
+def test_a_line_that_no_gate_judges_is_no_sealed_threshold(tmp_path: Path) -> None:
+    lines = '[{metric: decode rate, op: ">=", pass_at: 1000000, kill_at: 900000, unit: tok/s}]'
+    by_person = f"  - name: engaged\n    measure: {{place: person, thresholds: {lines}}}\n"
+    path = write_order(tmp_path, kernel_order().replace("  - name: engaged\n", by_person, 1))
+    told = "decode rate >= 1000000 tok/s (kill 900000)"
+    above, below = brief_of(path).split("Lines that no gate judges: a person looks at them after the run:")
+    assert told not in above
+    assert f"| engaged | `{told}` |" in below
+    assert f"lines that no gate judges, open for a person:\n  {'engaged':<22} {told}" in draft(path)[1]
+    assert "no gate judges the lines under measure of engaged: a person looks at them" in looked_at(path)
+    assert "a person looks at them" not in brief_of(write_order(tmp_path, kernel_order()))
 
 
 @pytest.mark.parametrize("path", CAMPAIGN, ids=[path.stem for path in CAMPAIGN])

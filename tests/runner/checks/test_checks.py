@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from runner.check import check
 from runner.model.order import parse_order
+from runner.order_lines import for_a_person
 from runner.steps.seats import load_manifest
 from tests.runner.checks.orders_for_checks import SOUND, faults_of, fields
 
@@ -92,7 +95,7 @@ JUDGEMENT = [
     ),
     ("high: 1.3", "high: 1.04", "intent.expected_gain.high", "lies inside the margin"),
     ("margin: 0.05", "margin: 0.001", "primary.margin", "noise alone would decide"),
-    ("pairs: 6}", "pairs: 5}", "primary.pairs", "need 6"),
+    ("pairs: 6}", "pairs: 5}", "primary.pairs", "needs 6"),
     (
         "  - name: speed\n",
         "  - name: speed\n  - {name: kld, parameters: {bound: 0.01}, windows: {documents: 12}}\n",
@@ -189,7 +192,54 @@ def test_a_kill_line_rests_on_a_figure_of_its_gate() -> None:
     old = "gate: kernel-time, metric: launch"
     for new in (
         "gate: engaged, metric: windows proved",
-        "gate: engaged, metric: x, action: ship-off",  # ends no work
+        "gate: engaged, metric: candidate launches, action: ship-off",
         "gate: kernel-time, metric: whatever it will be",  # still to be written
     ):
         assert not faults_of(old, new), new
+    for action in ("ship-off", "record", "stop"):
+        found = fields(faults_of(old, f"gate: engaged, metric: x, action: {action}"))
+        assert "gives no figure 'x'" in found["kill_lines.0.metric"], action
+
+
+def test_a_line_that_a_person_looks_at_stops_no_work_by_itself() -> None:
+    """The gate does not give its figure; what was drawn for a person may ship the work switched off."""
+    drawn = "  - name: restore\n    measure: {place: person, thresholds: [{metric: x, op: '<', kill_at: 1, unit: s}]}\n"
+    text = SOUND.replace("  - name: restore\n", drawn)
+    old, manifest = "gate: kernel-time, metric: launch", load_manifest("fake")
+    assert not check(parse_order(text.replace(old, "gate: restore, metric: x, action: ship-off")), manifest)
+    for wrong in ("gate: restore, metric: x", "gate: restore, metric: y, action: ship-off"):
+        found = fields(check(parse_order(text.replace(old, wrong)), manifest))
+        assert "gives no figure" in found["kill_lines.0.metric"], wrong
+
+
+@pytest.mark.parametrize(
+    ("gate", "line", "words"),
+    [
+        ("ppl-decode", "{metric: perplexity, op: '<=', pass_at: 6.76, unit: p}", "parameters: {perplexity: 6.76}"),
+        ("ppl-decode", "{metric: margin, op: '<=', pass_at: 0.01, unit: p}", "parameters: {margin: 0.01}"),
+        ("speed", "{metric: 'log-ratio, median', op: '>=', pass_at: 0.3, unit: log}", "draw it as a kill line"),
+    ],
+)
+def test_what_a_gate_can_judge_is_no_line_for_a_person(gate: str, line: str, words: str) -> None:
+    def with_line(parameters: str, drawn: str) -> str:
+        measure = f"measure: {{place: person, thresholds: [{drawn}]}}"
+        asked = f"  - {{name: {gate}, {measure}, parameters: {{{parameters}}}}}\n"
+        return re.sub(rf"(?m)^  - ({{name: {gate}, .*}}|name: {gate})\n", asked, SOUND)
+
+    manifest, own = load_manifest("fake"), "margin: 0.005" if gate == "ppl-decode" else ""
+    found = fields(check(parse_order(with_line(own, line)), manifest))
+    (place,) = (place for place in found if place.endswith("measure.thresholds.0.metric"))
+    assert words in found[place]
+    by_hand = parse_order(with_line(own, "{metric: seen by eye, op: '<=', pass_at: 3, kill_at: 4, unit: flaws}"))
+    assert not check(by_hand, manifest)
+    assert for_a_person(by_hand) == ((gate, "seen by eye <= 3 flaws (kill 4)"),)
+
+
+def test_a_line_that_a_parameter_repeats_is_judged() -> None:
+    line = "measure: {place: person, thresholds: [{metric: perplexity, op: '<=', pass_at: 6.76, unit: p}]}"
+    old = "{name: ppl-decode, parameters: {margin: 0.005}}"
+    for written, judged in (("6.760", True), ("6.77", False)):
+        new = f"{{name: ppl-decode, parameters: {{margin: 0.005, perplexity: {written}}}, {line}}}"
+        order = parse_order(SOUND.replace(old, new))
+        assert (check(order, load_manifest("fake")) == ()) is judged
+        assert (for_a_person(order) == ()) is judged

@@ -66,6 +66,34 @@ def test_from_report_to_canon_and_back(here: Path) -> None:
     assert json.loads(call("canon", "--check", "--json", code=1))["written"] is False
 
 
+@pytest.mark.parametrize(
+    ("was", "becomes", "noticed"),
+    [
+        ("# PASS: ", "# FAIL: ", True),
+        ("| speed@1 | PASS |", "| speed@1 | FAIL |", True),
+        ("| speed | ratio | 2.", "| speed | ratio | 3.", True),
+        ("## Boots", "## Verdicts\n\n| kld@1 | PASS | as required |\n\n## Boots", True),
+        ("## Verdicts", "## Verdict", True),
+        ("## Boots", "# FAIL: mini-lna2 on cpu-mini\n\n## Boots", True),
+        ("Every gate of the order passed. ", "Passed. ", False),
+        ("## Seat time", "## Time on the seat", False),
+    ],
+)
+def test_the_check_of_the_canon_reads_the_texts_it_links_to(
+    *, here: Path, was: str, becomes: str, noticed: bool
+) -> None:
+    """A text with other verdicts or figures is named; one of an older version with other words is as good as before."""
+    call("canon")
+    path = here / "reports/mini-lna2/r1/report.md"
+    text = path.read_text()
+    assert was in text
+    path.write_text(text.replace(was, becomes, 1))
+    out = call("canon", "--check", code=1 if noticed else 0)
+    assert ("reports/mini-lna2/r1/report.md: found" in out) == noticed
+    path.unlink()
+    call("canon", "--check")
+
+
 def test_a_decision_has_a_reason_and_a_waiver_an_hour_in_a_zone(here: Path, tmp_path: Path) -> None:
     publish(here, keys.load_or_create("demo-runner"), make_run(run="r2", rates=("10", "9")), tmp_path / "again")
     with pytest.raises(InputError, match="needs its reason"):
@@ -187,6 +215,18 @@ def test_the_card_of_what_was_made_is_that_very_pack_s(here: Path, tmp_path: Pat
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(InputError, match="nobody has adopted"):
         call("card", made)
+
+
+def test_a_card_says_what_a_waiver_lets_stand_open(here: Path, tmp_path: Path) -> None:
+    pack = generate(tmp_path / "pack", experts=2, topk=1)
+    subjects = {"pack.header": read_pack(pack).header_digest(), "pack.payload": read_pack(pack).payload_digest()}
+    run = make_run(run="r3", rates=("10", "10.2"), subjects=subjects)
+    publish(here, keys.load_or_create("demo-runner"), run, tmp_path / "state")
+    until = "2098-01-01T00:00:00Z"
+    call("waive", "r3", "speed", "--key", "demo-adopter", "--reason", "saves memory", "--until", until)
+    call("adopt", "r3", "--key", "demo-adopter", "--reason", "saves memory")
+    said = json.loads(call("card", pack, "--json"))["card"]
+    assert "- waiver of speed until 2098-01-01" in said and "Z: saves memory" in said
 
 
 def test_reject_and_waive(here: Path, tmp_path: Path) -> None:

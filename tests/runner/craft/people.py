@@ -38,6 +38,20 @@ def learns(*_: str) -> None:
         SOURCE.write_text("lna2\n")
 
 
+def takes_back(*_: str) -> None:
+    """A kernel that drops half of k; told that it was refused, everything as it was, and a claim."""
+    SOURCE.write_text("silent-fallback\n" if "kld FAIL" in sys.stdin.read() else "half-k\n")
+    print("PASS", flush=True)
+
+
+def changes_modes(*_: str) -> None:
+    """The first time the mode alone; told so, the real work with another mode."""
+    SOURCE.chmod(0o755)
+    if "no-change" in sys.stdin.read():
+        honest()
+    print("PASS", flush=True)
+
+
 def smith(*_: str) -> None:
     """On the CPU seat: a kernel that drops half of k in one layer; then a wider gate; then tickets, made anew."""
     brief, kernel = sys.stdin.read(), Path("kernels/cpu/lna2.cpp")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,17 @@ from runner.cli import run
 from runner.clock import now
 from runner.craft.bench import Bench, benches, crafts
 from runner.craft.candidate import take
-from runner.craft.crew import load_crew
+from runner.craft.crew import craftsperson, load_crew
 from runner.craft.dispatch import Dispatch, dispatch, settled
 from runner.craft.leases import alone, take_lease
+from runner.craft.start import deviations
+from runner.craft.store import tree_digest
+from runner.craft.taken import read_candidate
 from runner.errors import InputError, StateError, TrustError
 from runner.model.attempt import Attempt
 from runner.model.order import load_order
 from runner.paths import source_root
+from runner.report_text import attempt_lines
 from runner.status import order_states
 from runner.steps.state import Silent
 from tests.runner.craft.bench_kit import LIMITS, Kit, git, order_text
@@ -243,6 +248,62 @@ def test_a_changed_candidate_file_is_refused(kit: Kit) -> None:
         take(candidate, file, kit.workspace.parent / "run")
 
 
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda attempts: [attempts[-1] | {"number": 1}],
+        lambda attempts: [*attempts[:-1], attempts[-1] | {"craftsperson": "codex"}],
+        lambda attempts: [attempts[0] | {"findings": []}, *attempts[1:]],
+        lambda attempts: [*attempts, attempts[-1]],
+        lambda attempts: [
+            *attempts[:-1],
+            attempts[-1] | {"session": attempts[-1]["session"] | {"sandbox": "bubblewrap 99.9"}},
+        ],
+    ],
+)
+def test_a_history_that_its_bench_does_not_have_is_refused(
+    kit: Kit, forge: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+) -> None:
+    kit.crew("changes_modes")
+    assert given_to(kit).number == 2
+    candidate, file, run_folder = candidate_of(kit), load_order(kit.order), kit.workspace.parent / "run"
+    value = json.loads(candidate.read_bytes())
+    value["history"]["attempts"] = forge(value["history"]["attempts"])
+    forged = kit.workspace / "forged.json"
+    forged.write_text(json.dumps(value))
+    with pytest.raises(TrustError, match="not the one that its bench has"):
+        take(forged, file, run_folder)
+    take(candidate, file, run_folder)
+    assert "unproven" not in (run_folder / "candidate.json").read_text()
+
+
+def test_a_history_without_a_bench_is_called_unproven(kit: Kit) -> None:
+    kit.crew("honest")
+    given_to(kit)
+    candidate, file, run_folder = candidate_of(kit), load_order(kit.order), kit.workspace.parent / "run"
+    shutil.rmtree(Bench.of(file).folder / "attempts")
+    take(candidate, file, run_folder)
+    history = read_candidate(run_folder / "candidate.json").history
+    assert history.unproven
+    lines = "\n".join(attempt_lines(history))
+    assert "not proven" in lines and "said to be crafter" in lines
+    assert "not proven" not in "\n".join(attempt_lines(history.model_copy(update={"unproven": ""})))
+
+
+def test_a_candidate_without_a_change_is_nothing_to_judge(kit: Kit) -> None:
+    """As one frozen by an earlier release may be."""
+    kit.crew("honest")
+    given_to(kit)
+    path, file = candidate_of(kit), load_order(kit.order)
+    value = json.loads(path.read_bytes())
+    last = {"commit": value["base"], "tree": tree_digest({})}
+    value |= last | {"files": {}}
+    value["history"]["attempts"][-1] |= last
+    path.write_text(json.dumps(value))
+    with pytest.raises(InputError, match="changes nothing"):
+        take(path, file, kit.workspace.parent / "run")
+
+
 def test_an_agent_that_asks_nobody_needs_a_sandbox_and_a_reason_for_the_network(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +322,20 @@ def test_an_agent_that_asks_nobody_needs_a_sandbox_and_a_reason_for_the_network(
     assert isinstance(made, Attempt)
     assert made.deviations[0] == "network open: its model is far away"
     assert "bubblewrap is missing" in made.deviations[1]
+
+
+def test_an_index_alone_is_a_limit_that_nothing_keeps(kit: Kit) -> None:
+    kit.crew("honest", limits=LIMITS.replace("{", "{network: open, "))
+    kit.order.write_text(order_text() + "constraints: {network: index-only}\n")
+    made = given_to(kit)
+    assert made.deviations[0].startswith("network open: the order allows package indexes alone")
+    history = Bench.of(load_order(kit.order)).history()
+    assert made.deviations[0] in "\n".join(attempt_lines(history))
+    entry = craftsperson(kit.workspace, "crafter")
+    for network, limit in (("open", "open"), ("index-only", "none"), ("none", "none")):
+        kit.order.write_text(order_text() + f"constraints: {{network: {network}}}\n")
+        less = entry.model_copy(update={"limits": entry.limits.model_copy(update={"network": limit})})
+        assert not [one for one in deviations(less, load_order(kit.order).order, "") if one.startswith("network")]
 
 
 def test_nothing_hidden_is_made_readable(kit: Kit) -> None:

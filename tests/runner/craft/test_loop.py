@@ -25,7 +25,7 @@ from runner.model.verdict import Status
 from runner.paths import source_root, state_home
 from runner.session import runs
 from runner.status import order_states
-from runner.steps.boots import TOO_BUSY
+from runner.steps.boots import DISTURBED, TOO_BUSY
 from runner.steps.state import Run, Silent
 from runner.verify import read_report, verify
 from runner.workflow import STEPS
@@ -105,6 +105,24 @@ def test_attempts_end_with_the_last_one_allowed(
     last = settled(bench, small.workspace)[-1]
     assert last.judged and last.judged.run == again["run"], "the newest report of a candidate is what counts"
     assert settled(bench, small.workspace)[-1] == last
+
+
+def test_what_takes_its_refused_work_back_has_changed_nothing(small: Kit) -> None:
+    small.crew("takes_back", limits=attempts(2))
+    carried = carry_out(small.given())
+    one, two = carried.attempts
+    assert one.judged and one.judged.refused == {"kld": Status.FAIL}
+    assert (carried.code, two.commit, two.changed) == (1, None, ())
+    assert [finding.kind for finding in two.findings] == ["no-change"]
+    assert "those of the base" in two.findings[0].detail
+
+
+def test_another_mode_alone_is_no_change_and_beside_work_it_is_none_either(small: Kit) -> None:
+    small.crew("changes_modes", limits=attempts(2))
+    carried = carry_out(small.given())
+    one, two = carried.attempts
+    assert [finding.kind for finding in one.findings] == ["no-change"]
+    assert (carried.code, two.findings, two.changed) == (0, (), ("kernels/cpu/toy.txt",))
 
 
 def test_what_does_not_build_is_told_and_comes_back(small: Kit) -> None:
@@ -216,12 +234,16 @@ def test_a_busy_machine_uses_up_nobodys_attempts(small: Kit, monkeypatch: pytest
     small.crew("honest", limits=attempts(1))
 
     def busy(run: Run) -> int:
+        run.journal.write(DISTURBED, window="q1-b1", explained=True)
+        run.journal.write(DISTURBED, window="q2-b1", explained=False)
         run.journal.write(TOO_BUSY)
         return 2
 
-    with monkeypatch.context() as patched, pytest.raises(StateError, match="too busy to measure on"):
+    with monkeypatch.context() as patched, pytest.raises(StateError, match="too busy to measure on") as told:
         patched.setattr("runner.workflow.execute.__defaults__", ((*STEPS[:4], busy),))
         carry_out(small.given())
+    assert "no other process in sight explains" in told.value.found
+    assert told.value.found.endswith(": 1")
     bench = Bench.of(load_order(small.order))
     assert settled(bench, small.workspace)[-1].waits
     assert bench.passed_over() == {one.run for one in runs()}
