@@ -104,16 +104,7 @@ def _answer(handler: BaseHTTPRequestHandler, hub: Hub) -> None:
     if hub.changed_at:
         handler.send_header("Last-Modified", hub.changed_at)
     handler.send_header("X-Repo-Commit", hub.commit)
-    body = content[start:stop]
-    if fault == "encoded":
-        body = gzip.compress(body)
-    if fault in ("encoded", "identity"):
-        handler.send_header("Content-Encoding", "gzip" if fault == "encoded" else "identity")
-    body = body[: len(body) // 2] if fault in ("short", "shorter") else body + b"more" if fault == "longer" else body
-    if fault in ("short", "chunks"):
-        handler.send_header("Transfer-Encoding", "chunked")
-    else:
-        handler.send_header("Content-Length", str(len(body)))
+    body = _body(handler, content[start:stop], fault)
     if asked:
         handler.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
     handler.end_headers()
@@ -132,6 +123,23 @@ def _answer(handler: BaseHTTPRequestHandler, hub: Hub) -> None:
         pass
     if fault in ("stall", "cut", "whole"):
         handler.close_connection = True
+
+
+def _body(handler: BaseHTTPRequestHandler, content: bytes, fault: str) -> bytes:
+    """What is sent for these bytes, whose form and length the headers tell."""
+    if fault == "encoded":
+        content = gzip.compress(content)
+    if fault in ("encoded", "identity"):
+        handler.send_header("Content-Encoding", "gzip" if fault == "encoded" else "identity")
+    if fault in ("short", "shorter"):
+        content = content[: len(content) // 2]
+    if fault == "longer":
+        content += b"more"
+    if fault in ("short", "chunks"):
+        handler.send_header("Transfer-Encoding", "chunked")
+    else:
+        handler.send_header("Content-Length", str(len(content)))
+    return content
 
 
 def _status(handler: BaseHTTPRequestHandler, code: int) -> None:
