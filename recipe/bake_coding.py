@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from recipe import bake_layers, calibration, exllamav3_conversion, merge, pack_write, quantiser_exllamav3
 from recipe.bake_layers import Coding, Layer, Module, Quantiser
 from recipe.bake_modules import Target
+from recipe.blocks import CONFIG
 from recipe.census import layer_of
-from recipe.configured import CONFIG
 from recipe.exllamav3_conversion import Conversion
 from recipe.headers import Entry, read_header
 from recipe.pack import Pack

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from carve_kernels.exl3.pack_format import MARKERS, modules
 
+from recipe.blocks import CONFIG
 from recipe.census import Module, module_of
 from recipe.closure import json_object
-from recipe.configured import CONFIG
 from recipe.headers import Entry
 from recipe.pack import Pack
 from runner.errors import InputError
