@@ -261,6 +261,28 @@ def test_a_pointer_tells_the_size_it_promises(pack: Path) -> None:
     assert caught.value.fault is Fault.LFS_POINTER
 
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 4241003\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [INDEX, "config.json", "tokenizer.json", "quantization_config.json", "tokenizer.model", "assets/vocab.txt"],
+)
+def test_a_pointer_in_place_of_any_file_is_told_as_such(name: str, pack: Path) -> None:
+    (pack / name).parent.mkdir(exist_ok=True)
+    (pack / name).write_bytes(POINTER)
+    assert [(one.fault, one.where) for one in inspect(pack)[1]] == [(Fault.LFS_POINTER, str(pack / name))]
+    with pytest.raises(PackError, match="git lfs pull"):
+        read_pack(pack)
+
+
+def test_a_file_that_speaks_of_pointers_is_none(pack: Path) -> None:
+    (pack / "README.md").write_bytes(b"A pointer begins so:\n" + POINTER)
+    (pack / ".gitattributes").write_text("*.safetensors filter=lfs diff=lfs merge=lfs -text\n")
+    (pack / "empty").touch()
+    assert inspect(pack)[1] == []
+
+
 def test_digests_are_noted_file_by_file(pack: Path, tmp_path: Path) -> None:
     found, kept = read_pack(pack), tmp_path / "digests.json"
     whole = found.payload_digest()
