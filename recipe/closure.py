@@ -111,17 +111,12 @@ def link_faults(folder: Path) -> Iterator[PackError]:
 
 
 def small_file_faults(folder: Path) -> Iterator[PackError]:
-    """Every file beside the weights fetched; configuration and tokenizer there, and JSON."""
+    """Every file beside the weights is fetched, configuration and tokenizer are there, and JSON.
+
+    Of the index :func:`index_faults` tells.
+    """
     pointers = {file for file in small_files(folder) if is_pointer(file)}
-    for file in sorted(pointers):
-        yield PackError(
-            Fault.LFS_POINTER,
-            "Git LFS pointer",
-            where=str(file),
-            expected="the file itself",
-            found="a pointer",
-            next_step="fetch the file itself, for example with `git lfs pull`",
-        )
+    yield from (_pointer(file) for file in sorted(pointers - {folder / INDEX}))
     for name in (*SMALL_FILES, *([QUANTISATION] if (folder / QUANTISATION).exists() else [])):
         file = folder / name
         if not file.is_file():
@@ -134,6 +129,17 @@ def is_pointer(file: Path) -> bool:
     """Whether a file is a pointer of Git LFS, which stands for one that was not fetched."""
     with file.open("rb") as stream:
         return stream.read(len(LFS_POINTER)) == LFS_POINTER
+
+
+def _pointer(file: Path) -> PackError:
+    return PackError(
+        Fault.LFS_POINTER,
+        "Git LFS pointer",
+        where=str(file),
+        expected="the file itself",
+        found="a pointer",
+        next_step="fetch the file itself, for example with `git lfs pull`",
+    )
 
 
 def index_faults(folder: Path, headers: Sequence[Header]) -> Iterator[PackError]:
@@ -153,7 +159,8 @@ def index_faults(folder: Path, headers: Sequence[Header]) -> Iterator[PackError]
         yield from _without_index(folder, headers, files)
         return
     if is_pointer(folder / INDEX):
-        return  # which is told as such
+        yield _pointer(folder / INDEX)
+        return
     index = json_object((folder / INDEX).read_bytes())
     listed = index.get("weight_map") if index else None
     if not isinstance(listed, dict):

@@ -45,7 +45,8 @@ def is_draft(config: Mapping[str, Any], tensor: str) -> bool:
 def own_layers(config: Mapping[str, Any]) -> int | None:
     """How many layers the language model has without its drafts; None where the configuration does not say."""
     for told in (_language(config), config):
-        if _whole(count := told.get("num_hidden_layers")):
+        count: Any = told.get("num_hidden_layers")
+        if _whole(count):
             return int(count)
     return None
 

@@ -12,6 +12,7 @@ import pytest
 from carve_kernels.exl3.codebook import Codebook
 from safetensors.numpy import load_file, save_file
 
+from recipe.closure import index_faults
 from recipe.headers import Fault, PackError, read_header
 from recipe.mini import random_pack
 from recipe.pack import INDEX, inspect, read_pack
@@ -274,6 +275,8 @@ def test_a_pointer_in_place_of_any_file_is_told_as_such(name: str, pack: Path) -
     assert [(one.fault, one.where) for one in inspect(pack)[1]] == [(Fault.LFS_POINTER, str(pack / name))]
     with pytest.raises(PackError, match="git lfs pull"):
         read_pack(pack)
+    if name == INDEX:  # a float checkpoint, of which nothing else is read
+        assert [one.fault for one in index_faults(pack, [])] == [Fault.LFS_POINTER]
 
 
 def test_a_file_that_speaks_of_pointers_is_none(pack: Path) -> None:
