@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from recipe.blocks import COMPRESSION, CONFIG, Contents, Place, blocks_of
 from recipe.census import Module, is_plain, layers, module_of
 from recipe.closure import QUANTISATION, json_object
 from recipe.headers import Entry, Fault, PackError
-from recipe.model_size import size_faults
+from recipe.model_size import is_draft, size_faults
 
 _TORCH = {"I16": "torch.int16", "F16": "torch.float16", "I32": "torch.int32"}
 _TORCH |= {"BF16": "torch.bfloat16", "F32": "torch.float32"}
@@ -46,14 +46,21 @@ def head_told(blocks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {"head_bits": told[0]} if told else {}
 
 
-def all_anew(blocks: Mapping[Place, Mapping[str, Any]], tensors: Mapping[str, Entry]) -> dict[Place, dict[str, Any]]:
+def all_anew(
+    blocks: Mapping[Place, Mapping[str, Any]], tensors: Mapping[str, Entry], config: Mapping[str, Any]
+) -> dict[Place, dict[str, Any]]:
     """:func:`anew` of each."""
     head = head_told(blocks.values())
-    return {place: anew({**block, **head}, tensors) for place, block in blocks.items()}
+    return {place: anew({**block, **head}, tensors, config) for place, block in blocks.items()}
 
 
-def anew(block: Mapping[str, Any], tensors: Mapping[str, Entry]) -> dict[str, Any]:
-    """A quantisation block for a pack of these ``tensors``; what it says of one that is as it was stays."""
+def anew(
+    block: Mapping[str, Any], tensors: Mapping[str, Entry], config: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A quantisation block for a pack of these ``tensors``; what it says of one that is as it was stays.
+
+    ``config`` (``config.json``) says which layers are drafts.
+    """
     made = dict(block)
     coded = {name: module_of(name, tensors) for name in pack_format.modules(tensors)}
     storage = made.get("tensor_storage")
@@ -70,6 +77,9 @@ def anew(block: Mapping[str, Any], tensors: Mapping[str, Entry]) -> dict[str, An
         made["tensor_storage"] = dict(sorted(told.items()))
     if "head_bits" in made and (head := _head_bits(coded, tensors)):
         made["head_bits"] = max(head)
+    if "mtp_bits" in made and (drafts := _draft_bits(config or {}, coded, tensors)):
+        told = made["mtp_bits"]
+        made["mtp_bits"] = told if _between(told, drafts) else round(sum(drafts) / len(drafts), 4)
     if "bits" in made and coded:
         body = {name: module for name, module in coded.items() if name not in _HEADS}
         made["bits"] = round(_mean_bits(body if "head_bits" in made and body else coded), 4)
@@ -81,6 +91,18 @@ def _head_bits(coded: Mapping[str, Module], tensors: Mapping[str, Entry]) -> set
     """Bits a weight of the head, as exllamav3 counts them; empty where it is another tensor's (tied embeddings)."""
     plain = {_PLAIN_BITS for name in _HEADS if f"{name}.weight" in tensors}
     return plain | {coded[name].bits for name in _HEADS & coded.keys()}
+
+
+def _draft_bits(config: Mapping[str, Any], coded: Mapping[str, Module], tensors: Mapping[str, Entry]) -> list[float]:
+    """Bits a weight of each coded module of the draft layers; where none is coded, of a plain one."""
+    found = [module.bits for name, module in coded.items() if is_draft(config, name)]
+    plain = not found and any(name.endswith(".weight") and is_draft(config, name) for name in tensors)
+    return [_PLAIN_BITS] if plain else found
+
+
+def _between(told: object, bits: Sequence[float]) -> bool:
+    """A mean is never outside of what it is the mean of."""
+    return isinstance(told, int | float) and not isinstance(told, bool) and min(bits) <= told <= max(bits)
 
 
 def _same_book(made: dict[str, Any], coded: Mapping[str, Module]) -> None:
@@ -147,15 +169,17 @@ def contents_faults(
             yield _fault("coded modules are declared another way", where, "exl3", method)
         storage = block.get("tensor_storage")
         if isinstance(storage, dict):
-            told = {name: value for name, value in storage.items() if isinstance(value, dict)}
-            for name in sorted(storage.keys() - told.keys()):
+            parts = {name: value for name, value in storage.items() if isinstance(value, dict)}
+            for name in sorted(storage.keys() - parts.keys()):
                 yield _fault("module is declared in another form", f"{where} {name}", "an object", storage[name])
-            yield from _modules(where, told, modules)
-            yield from _stored(where, told, tensors)
+            yield from _modules(where, parts, modules)
+            yield from _stored(where, parts, tensors)
         elif storage is not None:
             yield _fault("modules are declared in another form", where, "an object", storage)
         yield from _codebook(where, block, modules)
         yield from _head(where, block, modules, tensors)
+        if "mtp_bits" in block:
+            yield from _drafts(where, block, _draft_bits(config, modules, tensors))
         yield from _mean(where, block, modules, tensors)
 
 
@@ -253,6 +277,12 @@ def _head(
         return
     if isinstance(told, bool) or held != [told]:
         yield _fault("configuration and headers disagree on head_bits", where, " and ".join(map(str, held)), told)
+
+
+def _drafts(where: str, block: Mapping[str, Any], bits: Sequence[float]) -> Iterator[PackError]:
+    told = block.get("mtp_bits")
+    if told is not None and bits and not _between(told, bits):
+        yield _fault("configuration and headers disagree on mtp_bits", where, f"{min(bits)} to {max(bits)}", told)
 
 
 def _mean(

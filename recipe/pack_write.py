@@ -102,10 +102,10 @@ def configurations(source: Path, tensors: Mapping[str, Entry]) -> dict[str, dict
     others = blocks_of({CONFIG: config}).keys() - {USUAL}
     stale = {place for place in others if COMPRESSION in place.keys}  # that is another method's word
     if head := head_told(before.values()):
-        own = anew(own | head, tensors)
+        own = anew(own | head, tensors, config)
     made = dict.fromkeys({USUAL, *others - stale}, own)
     if (block := before.get(OWN_FILE)) is not None:
-        made[OWN_FILE] = anew(block | head, tensors)
+        made[OWN_FILE] = anew(block | head, tensors, config)
     return with_blocks({CONFIG: config}, made, stale)
 
 

@@ -26,8 +26,8 @@ def configurations(recipe: Overlay, plan: Plan, tensors: Mapping[str, Entry]) ->
 
     Raises InputError for an edit whose path is not there, or that would say what is derived.
     """
-    blocks = all_anew(quantisation_blocks(plan.source.folder), tensors)
-    return with_blocks({CONFIG: edited_configuration(recipe, plan.source)}, blocks)
+    config = edited_configuration(recipe, plan.source)
+    return with_blocks({CONFIG: config}, all_anew(quantisation_blocks(plan.source.folder), tensors, config))
 
 
 def edited_configuration(recipe: Overlay, source: Pack) -> dict[str, Any]:

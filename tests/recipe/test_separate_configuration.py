@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from recipe import bake, overlay, pack_write
 from recipe.blocks import CONFIG, USUAL, Place, blocks_of
 from recipe.closure import QUANTISATION
+from recipe.configured import anew
 from recipe.headers import Fault
 from recipe.mini import dequantise
 from recipe.pack import Pack, inspect, read_pack
@@ -164,3 +166,29 @@ def test_a_bake_of_a_float_checkpoint_leaves_no_other_method_behind(plain: tuple
     job = job_of(tmp_path, plain[0], recipe_of(plain[1], configuration={"set": {"compression_config": {"bits": 2}}}))
     with pytest.raises(InputError, match="derived from the headers"):
         overlay.estimate(job)
+
+
+def drafts_told(bits: object) -> Callable[[dict[str, Any]], object]:
+    return lambda config: config["quantization_config"].update(mtp_bits=bits)
+
+
+def test_an_overlay_of_the_drafts_tells_their_bits(tmp_path: Path) -> None:
+    """Coded from 2 to 4 bits before; no module of the product's drafts has more than what the stamp then says."""
+    source = source_pack(tmp_path / "source", draft_layers=1, mlp_bits=3)
+    donor = donor_pack(tmp_path / "donor", draft_layers=1, expert_bits=((1, 1),))
+    layer = "model.layers.3"
+    bits = sorted({module.bits for name, module in read_pack(source).modules.items() if name.startswith(f"{layer}.")})
+    for wrong in (bits[-1] + 1, bits[0] - 0.5, True, "3"):
+        edit(source / CONFIG, drafts_told(wrong))
+        assert [fault.what for fault in inspect(source)[1]] == ["configuration and headers disagree on mtp_bits"]
+    edit(source / CONFIG, drafts_told(bits[-1]))
+    job = job_of(tmp_path, source, recipe_of(donor, what="mtp", layers={layer: layer}))
+    assert overlay.verify(job, overlay.make(job)).faults == ()
+    block = json.loads((job.product / CONFIG).read_bytes())["quantization_config"]
+    now = [module.bits for name, module in read_pack(job.product).modules.items() if name.startswith(f"{layer}.")]
+    assert min(now) == 1 and min(now) <= block["mtp_bits"] <= max(now)
+    tensors = read_pack(donor).tensors
+    config = json.loads((source / CONFIG).read_bytes())
+    gone = {name: entry for name, entry in tensors.items() if not (name.startswith(layer) and ".shared_" in name)}
+    assert anew(block | {"mtp_bits": 4}, gone, config)["mtp_bits"] == 1, "derived where no module has what it says"
+    assert anew(block | {"mtp_bits": 4}, gone, config | {"num_hidden_layers": 4})["mtp_bits"] == 4, "no drafts"
