@@ -66,7 +66,7 @@ def test_a_quote_stays_inside_the_checkout(file: str) -> None:
 
 
 def test_a_calculation_may_use_other_facts_and_not_itself() -> None:
-    base = {"label": "measured", "statement": "s", "scope": "here"}
+    base: dict[str, object] = {"label": "measured", "statement": "s", "scope": "here"}
     facts = tuple(
         Fact.model_validate(base | one)
         for one in (
@@ -81,8 +81,8 @@ def test_a_calculation_may_use_other_facts_and_not_itself() -> None:
 
 
 def of(*facts: Mapping[str, object]) -> list[tuple[bool | None, str]]:
-    base = {"label": "measured", "statement": "s", "scope": "here"}
-    return [(one.agrees, one.found) for one in findings(tuple(Fact.model_validate(base | fact) for fact in facts))]
+    base: dict[str, object] = {"label": "measured", "statement": "s", "scope": "here"}
+    return [(one.agrees, one.found) for one in findings(tuple(Fact.model_validate({**base, **fact}) for fact in facts))]
 
 
 def reckoned(name: str, value: str, expression: str, unit: str | None = None) -> dict[str, object]:
