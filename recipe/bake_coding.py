@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 from recipe import bake_layers, calibration, exllamav3_conversion, merge, pack_write, quantiser_exllamav3
 from recipe.bake_layers import Coding, Layer, Module, Quantiser
 from recipe.bake_modules import Target
+from recipe.blocks import CONFIG
 from recipe.census import layer_of
-from recipe.configured import CONFIG
 from recipe.exllamav3_conversion import Conversion
 from recipe.headers import Entry, read_header
+from recipe.model_size import own_layers
 from recipe.pack import Pack
 from recipe.product import Job
+from runner.errors import InputError
 from runner.model.order.bake import Bake
 
 NATIVE = "native"
@@ -92,7 +94,9 @@ def converted(job: Job, given: Inputs) -> Coded:
     """By exllamav3's conversion of the whole source, on our calibration text or else on the library's own."""
     recipe = given.recipe
     source = job.root / recipe.source if recipe.source else job.standing
-    layers = json.loads((source / CONFIG).read_bytes())["num_hidden_layers"]
+    layers = own_layers(json.loads((source / CONFIG).read_bytes()))
+    if layers is None:
+        raise InputError("the configuration does not say how many layers there are", where=str(source / CONFIG))
     sliced = {target.weight.removesuffix(".weight") for target in given.targets if target.slices > 1}
     kept = set(exllamav3_conversion.linears(given.weights, recipe.prefix, layers)) - sliced
     bits = dict.fromkeys(sorted(kept), exllamav3_conversion.PLAIN)

@@ -62,6 +62,15 @@ SERVED_AS_ONE = (
 """Siblings that vLLM joins into one module, whatever the architecture."""
 
 
+EMBEDDINGS = frozenset(
+    {
+        *("embed", "embed_tokens", "embedding", "embeddings", "word_embeddings", "tok_embeddings"),
+        *("embed_positions", "position_embeddings", "wte", "wpe"),
+    }
+)
+"""Tables of which an engine takes rows: what it multiplies by may be coded, these may not."""
+
+
 @dataclass(frozen=True)
 class Target:
     """One module to be coded."""
@@ -79,7 +88,8 @@ def resolve(recipe: Bake, weights: Mapping[str, Entry]) -> tuple[Target, ...]:
     """Every module of the bake, in the order of layers.
 
     ``weights`` are the tensors of the source. Raises InputError for a pattern that names nothing, a module without a
-    rate, a count other than the order's, parts of a fused module with different bits and weights that cannot be coded.
+    rate, a count other than the order's, parts of a fused module with different bits, weights that cannot be coded, and
+    embedding tables.
     """
     found = {target.name: target for target in _named(recipe, weights)}
     if recipe.count is not None and len(found) != recipe.count:
@@ -124,6 +134,14 @@ def _named(recipe: Bake, weights: Mapping[str, Entry]) -> Iterator[Target]:
 
 def _targets(recipe: Bake, prefix: str, linear: Linear, entry: Entry) -> Iterator[Target]:
     name = prefix + linear.name
+    if name.rpartition(".")[2] in EMBEDDINGS:
+        raise InputError(
+            "an embedding table cannot be served coded",
+            where=name,
+            expected="linears",
+            found=f"a table {list(entry.shape)}",
+            next_step=f"leave it out, for example with `skip: [{name}]`",
+        )
     rows = entry.shape[0] if len(entry.shape) == 2 else 0
     unit = 128 * linear.slices
     if entry.dtype not in _PLAIN or not rows or rows % unit or entry.shape[1] % 128:

@@ -111,17 +111,35 @@ def link_faults(folder: Path) -> Iterator[PackError]:
 
 
 def small_file_faults(folder: Path) -> Iterator[PackError]:
-    """Configuration and tokenizer: there, fetched, and JSON."""
+    """Every file beside the weights is fetched, configuration and tokenizer are there, and JSON.
+
+    Of the index :func:`index_faults` tells.
+    """
+    pointers = {file for file in small_files(folder) if is_pointer(file)}
+    yield from (_pointer(file) for file in sorted(pointers - {folder / INDEX}))
     for name in (*SMALL_FILES, *([QUANTISATION] if (folder / QUANTISATION).exists() else [])):
         file = folder / name
         if not file.is_file():
             yield PackError(Fault.MISSING, "file is missing", where=str(file), expected="a JSON file", found="none")
-            continue
-        content = file.read_bytes()
-        if content.startswith(LFS_POINTER):
-            yield PackError(Fault.LFS_POINTER, "Git LFS pointer", where=str(file), expected="JSON", found="a pointer")
-        elif json_object(content, repeated=name in TOKENIZER) is None:
+        elif file not in pointers and json_object(file.read_bytes(), repeated=name in TOKENIZER) is None:
             yield PackError(Fault.MALFORMED, "not JSON", where=str(file), expected=_OBJECT, found="something else")
+
+
+def is_pointer(file: Path) -> bool:
+    """Whether a file is a pointer of Git LFS, which stands for one that was not fetched."""
+    with file.open("rb") as stream:
+        return stream.read(len(LFS_POINTER)) == LFS_POINTER
+
+
+def _pointer(file: Path) -> PackError:
+    return PackError(
+        Fault.LFS_POINTER,
+        "Git LFS pointer",
+        where=str(file),
+        expected="the file itself",
+        found="a pointer",
+        next_step="fetch the file itself, for example with `git lfs pull`",
+    )
 
 
 def index_faults(folder: Path, headers: Sequence[Header]) -> Iterator[PackError]:
@@ -139,6 +157,9 @@ def index_faults(folder: Path, headers: Sequence[Header]) -> Iterator[PackError]
         yield PackError(Fault.MISSING, "no weights", where=str(folder), expected="safetensors files", found="none")
     if not (folder / INDEX).is_file():
         yield from _without_index(folder, headers, files)
+        return
+    if is_pointer(folder / INDEX):
+        yield _pointer(folder / INDEX)
         return
     index = json_object((folder / INDEX).read_bytes())
     listed = index.get("weight_map") if index else None

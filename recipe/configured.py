@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from carve_kernels.exl3 import pack_format
 from carve_kernels.exl3.codebook import Codebook
 
+from recipe.blocks import COMPRESSION, CONFIG, Contents, Place, blocks_of
 from recipe.census import Module, is_plain, layers, module_of
 from recipe.closure import QUANTISATION, json_object
 from recipe.headers import Entry, Fault, PackError
-from recipe.model_size import size_faults
+from recipe.model_size import is_draft, size_faults
 
-CONFIG = "config.json"
 _TORCH = {"I16": "torch.int16", "F16": "torch.float16", "I32": "torch.int32"}
 _TORCH |= {"BF16": "torch.bfloat16", "F32": "torch.float32"}
 """How exllamav3 names types in ``stored_tensors``."""
@@ -24,19 +24,43 @@ _SLICE = re.compile(r"\.slice\.\d+$")
 _MEAN_TOLERANCE = 0.1
 """Bits a weight: a mean is rounded, and some writers tell the one they aimed at."""
 _HEADS = frozenset({"head", "lm_head", "language_model.lm_head"})
+_PLAIN_BITS = 16
+"""What exllamav3 calls the bits of a part that it leaves as it is."""
+_MULTIPLIERS = {f"{book.value}_multiplier": (book, marker) for book, marker in pack_format.MARKERS.items()}
+"""What exllamav3 tells of a module's codebook."""
 
 
-def quantisation_blocks(folder: Path) -> dict[str, dict[str, Any]]:
-    """Every quantisation block of the pack, by the file it stands in."""
-    inside = (json_object((folder / CONFIG).read_bytes()) or {}).get("quantization_config")
-    blocks = {CONFIG: inside} if isinstance(inside, dict) else {}
-    if (folder / QUANTISATION).is_file():
-        blocks[QUANTISATION] = json_object((folder / QUANTISATION).read_bytes()) or {}
-    return blocks
+def quantisation_blocks(folder: Path) -> dict[Place, dict[str, Any]]:
+    """Every quantisation block of the pack, by its place."""
+    return {place: block for place, block in blocks_of(_contents(folder)).items() if isinstance(block, dict)}
 
 
-def anew(block: Mapping[str, Any], tensors: Mapping[str, Entry]) -> dict[str, Any]:
-    """A quantisation block for a pack of these ``tensors``; what it says of one that is as it was stays."""
+def _contents(folder: Path) -> Contents:
+    files = [name for name in (CONFIG, QUANTISATION) if (folder / name).is_file()]
+    return {name: json_object((folder / name).read_bytes()) or {} for name in files}
+
+
+def head_told(blocks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """``head_bits`` where one of the blocks tells them. Then all do, so that their means are of the same modules."""
+    told = [block["head_bits"] for block in blocks if "head_bits" in block]
+    return {"head_bits": told[0]} if told else {}
+
+
+def all_anew(
+    blocks: Mapping[Place, Mapping[str, Any]], tensors: Mapping[str, Entry], config: Mapping[str, Any]
+) -> dict[Place, dict[str, Any]]:
+    """:func:`anew` of each."""
+    head = head_told(blocks.values())
+    return {place: anew({**block, **head}, tensors, config) for place, block in blocks.items()}
+
+
+def anew(
+    block: Mapping[str, Any], tensors: Mapping[str, Entry], config: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A quantisation block for a pack of these ``tensors``; what it says of one that is as it was stays.
+
+    ``config`` (``config.json``) says which layers are drafts.
+    """
     made = dict(block)
     coded = {name: module_of(name, tensors) for name in pack_format.modules(tensors)}
     storage = made.get("tensor_storage")
@@ -51,11 +75,34 @@ def anew(block: Mapping[str, Any], tensors: Mapping[str, Entry]) -> dict[str, An
             if name in own
         }
         made["tensor_storage"] = dict(sorted(told.items()))
+    if "head_bits" in made and (head := _head_bits(coded, tensors)):
+        made["head_bits"] = max(head)
+    if "mtp_bits" in made and (drafts := _draft_bits(config or {}, coded, tensors)):
+        told = made["mtp_bits"]
+        made["mtp_bits"] = told if _between(told, drafts) else round(sum(drafts) / len(drafts), 4)
     if "bits" in made and coded:
         body = {name: module for name, module in coded.items() if name not in _HEADS}
         made["bits"] = round(_mean_bits(body if "head_bits" in made and body else coded), 4)
     _same_book(made, coded)
     return made
+
+
+def _head_bits(coded: Mapping[str, Module], tensors: Mapping[str, Entry]) -> set[float]:
+    """Bits a weight of the head, as exllamav3 counts them; empty where it is another tensor's (tied embeddings)."""
+    plain = {_PLAIN_BITS for name in _HEADS if f"{name}.weight" in tensors}
+    return plain | {coded[name].bits for name in _HEADS & coded.keys()}
+
+
+def _draft_bits(config: Mapping[str, Any], coded: Mapping[str, Module], tensors: Mapping[str, Entry]) -> list[float]:
+    """Bits a weight of each coded module of the draft layers; where none is coded, of a plain one."""
+    found = [module.bits for name, module in coded.items() if is_draft(config, name)]
+    plain = not found and any(name.endswith(".weight") and is_draft(config, name) for name in tensors)
+    return [_PLAIN_BITS] if plain else found
+
+
+def _between(told: object, bits: Sequence[float]) -> bool:
+    """A mean is never outside of what it is the mean of."""
+    return isinstance(told, int | float) and not isinstance(told, bool) and min(bits) <= told <= max(bits)
 
 
 def _same_book(made: dict[str, Any], coded: Mapping[str, Module]) -> None:
@@ -84,7 +131,9 @@ def _told(before: Mapping[str, Any], coded: Module | None, own: Mapping[str, Ent
         plain = {name: value for name, value in before.items() if name not in ("quant_format", "bits_per_weight")}
         return plain | (stored if "stored_tensors" in before else {})
     same = before.get("bits_per_weight") == coded.bits and before.get("quant_format") == "exl3"
-    fits = before.get("codebook", coded.codebook.value) == coded.codebook.value
+    fits = before.get("codebook", coded.codebook.value) == coded.codebook.value and not any(
+        key in before and book is not coded.codebook for key, (book, _) in _MULTIPLIERS.items()
+    )
     if same and fits and before.get("stored_tensors", {}).keys() == stored.get("stored_tensors", {}).keys():
         return {**before, **stored}
     book = {} if listed else {"codebook": coded.codebook.value}
@@ -95,9 +144,7 @@ def configuration_faults(
     folder: Path, modules: Mapping[str, Module], tensors: Mapping[str, Entry]
 ) -> Iterator[PackError]:
     """Every place where the pack's configuration and the headers say different things, in either direction."""
-    files = [name for name in (CONFIG, QUANTISATION) if (folder / name).is_file()]
-    contents = {name: json_object((folder / name).read_bytes()) or {} for name in files}
-    yield from contents_faults(folder, contents, modules, tensors)
+    yield from contents_faults(folder, _contents(folder), modules, tensors)
 
 
 def contents_faults(
@@ -105,33 +152,35 @@ def contents_faults(
 ) -> Iterator[PackError]:
     """:func:`configuration_faults` of configuration files with these ``contents`` in ``folder``, written or not."""
     config = contents.get(CONFIG, {})
-    blocks = {CONFIG: config["quantization_config"]} if config.get("quantization_config") is not None else {}
-    blocks |= {QUANTISATION: contents[QUANTISATION]} if QUANTISATION in contents else {}
+    blocks = blocks_of(contents)
     yield from size_faults(folder / CONFIG, config, modules, tensors)
     yield from _twice(folder, modules, tensors)
     if modules and not any(
         isinstance(block, dict) and block.get("quant_method") == "exl3" for block in blocks.values()
     ):
         yield _fault("coded modules that no configuration declares", str(folder / CONFIG), "quant_method exl3", "none")
-    for file, block in blocks.items():
+    for place, block in blocks.items():
+        where = str(folder / str(place))
         if not isinstance(block, dict):
-            yield _fault("quantisation is declared in another form", str(folder / file), "an object", block)
+            yield _fault("quantisation is declared in another form", where, "an object", block)
             continue
-        if modules and block.get("quant_method", "exl3") != "exl3":
-            yield _fault("coded modules are declared another way", str(folder / file), "exl3", block["quant_method"])
+        silent = "compressed-tensors" if COMPRESSION in place.keys else "exl3"
+        if modules and (method := block.get("quant_method", silent)) != "exl3":
+            yield _fault("coded modules are declared another way", where, "exl3", method)
         storage = block.get("tensor_storage")
         if isinstance(storage, dict):
-            told = {name: value for name, value in storage.items() if isinstance(value, dict)}
-            for name in sorted(storage.keys() - told.keys()):
-                yield _fault(
-                    "module is declared in another form", f"{folder / file} {name}", "an object", storage[name]
-                )
-            yield from _modules(folder / file, told, modules)
-            yield from _stored(folder / file, told, tensors)
+            parts = {name: value for name, value in storage.items() if isinstance(value, dict)}
+            for name in sorted(storage.keys() - parts.keys()):
+                yield _fault("module is declared in another form", f"{where} {name}", "an object", storage[name])
+            yield from _modules(where, parts, modules)
+            yield from _stored(where, parts, tensors)
         elif storage is not None:
-            yield _fault("modules are declared in another form", str(folder / file), "an object", storage)
-        yield from _codebook(folder / file, block, modules)
-        yield from _mean(folder / file, block, modules, tensors)
+            yield _fault("modules are declared in another form", where, "an object", storage)
+        yield from _codebook(where, block, modules)
+        yield from _head(where, block, modules, tensors)
+        if "mtp_bits" in block:
+            yield from _drafts(where, block, _draft_bits(config, modules, tensors))
+        yield from _mean(where, block, modules, tensors)
 
 
 def _twice(folder: Path, modules: Mapping[str, Module], tensors: Mapping[str, Entry]) -> Iterator[PackError]:
@@ -153,7 +202,7 @@ def _twice(folder: Path, modules: Mapping[str, Module], tensors: Mapping[str, En
             )
 
 
-def _codebook(file: Path, block: Mapping[str, Any], modules: Mapping[str, Module]) -> Iterator[PackError]:
+def _codebook(where: str, block: Mapping[str, Any], modules: Mapping[str, Module]) -> Iterator[PackError]:
     """What a block says of the pack's codebook as a whole: one that a module has, with its own marker."""
     books = {module.codebook.value: module.codebook for module in modules.values()}
     book, marker = block.get("codebook"), block.get("codebook_marker")
@@ -161,48 +210,57 @@ def _codebook(file: Path, block: Mapping[str, Any], modules: Mapping[str, Module
         return
     known = book if isinstance(book, str) else None
     if book is not None and known not in books:
-        yield _fault("configuration and headers disagree on the codebook", str(file), ", ".join(sorted(books)), book)
+        yield _fault("configuration and headers disagree on the codebook", where, ", ".join(sorted(books)), book)
         return
     values = [pack_format.MARKERS.get(one) for name, one in books.items() if known in (None, name)]
     if marker is not None and marker not in values:
-        yield _fault("configuration and codebook disagree on the marker", str(file), values, marker)
+        yield _fault("configuration and codebook disagree on the marker", where, values, marker)
 
 
 def _fault(what: str, where: str, expected: object, found: object) -> PackError:
     return PackError(Fault.CONFIGURATION, what, where=where, expected=str(expected), found=str(found))
 
 
-def _modules(file: Path, storage: Mapping[str, Any], modules: Mapping[str, Module]) -> Iterator[PackError]:
+def _modules(where: str, storage: Mapping[str, Any], modules: Mapping[str, Module]) -> Iterator[PackError]:
     if storage and not any("quant_format" in value for value in storage.values()):
         return  # a list of tensors and no more
     told = {name: value for name, value in storage.items() if value.get("quant_format") == "exl3"}
     for name in sorted(set(told) | set(modules)):
-        where, module = f"{file} {name}", modules.get(name)
+        here, module = f"{where} {name}", modules.get(name)
         if module is None:
-            yield _fault("module is declared but not packed", where, "a trellis", "none")
+            yield _fault("module is declared but not packed", here, "a trellis", "none")
         elif name not in told:
-            yield _fault("module is packed but not declared", where, f"{module.bits} bits", "nothing")
+            yield _fault("module is packed but not declared", here, f"{module.bits} bits", "nothing")
         else:
             bits, book = told[name].get("bits_per_weight"), told[name].get("codebook", module.codebook.value)
             if bits != module.bits:
-                yield _fault("configuration and headers disagree on a module's bits", where, module.bits, bits)
+                yield _fault("configuration and headers disagree on a module's bits", here, module.bits, bits)
+            for key, (multiplied, marker) in _MULTIPLIERS.items():
+                said = told[name].get(key)
+                if said is not None and (multiplied is not module.codebook or not _same_word(said, marker)):
+                    yield _fault(f"configuration and headers disagree on {key}", here, module.codebook.value, said)
             if book != module.codebook.value:
-                yield _fault("configuration and headers disagree on a codebook", where, module.codebook.value, book)
+                yield _fault("configuration and headers disagree on a codebook", here, module.codebook.value, book)
 
 
-def _stored(file: Path, storage: Mapping[str, Any], tensors: Mapping[str, Entry]) -> Iterator[PackError]:
+def _same_word(told: object, marker: int) -> bool:
+    """Whether a number is the marker, as 32 bits with a sign or without."""
+    return isinstance(told, int) and told % 2**32 == marker % 2**32
+
+
+def _stored(where: str, storage: Mapping[str, Any], tensors: Mapping[str, Entry]) -> Iterator[PackError]:
     """Blocks that list each module's tensors with their shapes."""
     for module, value in storage.items():
         listed = value.get("stored_tensors", {})
         if not isinstance(listed, dict):
-            yield _fault("tensors are declared in another form", f"{file} {module}", "an object", listed)
+            yield _fault("tensors are declared in another form", f"{where} {module}", "an object", listed)
             continue
         for name, told in listed.items():
             entry = tensors.get(name)
             if entry is None:
-                yield _fault("tensor is declared but not packed", f"{file} {module}", name, "none")
+                yield _fault("tensor is declared but not packed", f"{where} {module}", name, "none")
             elif not isinstance(told, dict) or told.get("shape", list(entry.shape)) != list(entry.shape):
-                yield _fault("configuration and headers disagree on a shape", f"{file} {name}", entry.shape, told)
+                yield _fault("configuration and headers disagree on a shape", f"{where} {name}", entry.shape, told)
 
 
 def _mean_bits(modules: Mapping[str, Module]) -> float:
@@ -211,8 +269,24 @@ def _mean_bits(modules: Mapping[str, Module]) -> float:
     return sum(module.weights * module.bits for module in modules.values()) / weights
 
 
+def _head(
+    where: str, block: Mapping[str, Any], modules: Mapping[str, Module], tensors: Mapping[str, Entry]
+) -> Iterator[PackError]:
+    told, held = block.get("head_bits"), sorted(_head_bits(modules, tensors))
+    if block.get("quant_method", "exl3") != "exl3" or told is None or not held:
+        return
+    if isinstance(told, bool) or held != [told]:
+        yield _fault("configuration and headers disagree on head_bits", where, " and ".join(map(str, held)), told)
+
+
+def _drafts(where: str, block: Mapping[str, Any], bits: Sequence[float]) -> Iterator[PackError]:
+    told = block.get("mtp_bits")
+    if told is not None and bits and not _between(told, bits):
+        yield _fault("configuration and headers disagree on mtp_bits", where, f"{min(bits)} to {max(bits)}", told)
+
+
 def _mean(
-    file: Path, block: Mapping[str, Any], modules: Mapping[str, Module], tensors: Mapping[str, Entry]
+    where: str, block: Mapping[str, Any], modules: Mapping[str, Module], tensors: Mapping[str, Entry]
 ) -> Iterator[PackError]:
     bits = block.get("bits")
     if block.get("quant_method") != "exl3" or bits is None or not modules:
@@ -233,5 +307,5 @@ def _mean(
             if layer.bits
         )
         yield _fault(
-            "configuration and headers disagree on the bits a weight", str(file), f"{physical:.4f} ({by_layer})", bits
+            "configuration and headers disagree on the bits a weight", where, f"{physical:.4f} ({by_layer})", bits
         )

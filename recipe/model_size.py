@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recipe.census import Module
+from recipe.census import Module, layer_of
 from recipe.headers import Entry, Fault, PackError
 
 _LAYER = re.compile(r"^((?:(?:model|language_model|text_model)\.)*layers)\.(\d+)\.")
@@ -19,7 +19,7 @@ _EXPERT = re.compile(r"^(.*\.experts)\.(\d+)\.")
 _EMBEDDING = re.compile(r"^(?:(?:model|language_model|text_model)\.)*embed(?:_tokens)?\.weight$")
 _EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
 _DRAFT = re.compile(r"nextn|mtp")
-"""In the names of counts of draft layers, which may stand behind the model's own."""
+"""In the names of draft layers and of their counts; they may stand behind the model's own instead."""
 _INTO, _OUT_OF = ("gate_proj", "up_proj", "w1", "w3"), ("down_proj", "w2")
 """Projections of an expert into its middle, and out of it."""
 _PADDED = 128
@@ -30,11 +30,31 @@ def size_faults(
     file: Path, config: Mapping[str, Any], modules: Mapping[str, Module], tensors: Mapping[str, Entry]
 ) -> Iterator[PackError]:
     """Layers, experts and widths that ``config`` (read from ``file``) tells otherwise than the tensors are."""
-    inner = config.get("text_config")
-    told = inner if isinstance(inner, dict) else config
+    told = _language(config)
     yield from _layers(file, told, tensors)
     yield from _experts(file, told, tensors)
     yield from _widths(file, told, modules, tensors)
+
+
+def is_draft(config: Mapping[str, Any], tensor: str) -> bool:
+    """Whether a tensor is of a draft layer: one behind the model's own by ``config``, or under a name of drafts."""
+    own, number = own_layers(config), layer_of(tensor).rpartition(".")[2]
+    return bool(_DRAFT.search(tensor)) or (own is not None and number.isdecimal() and int(number) >= own)
+
+
+def own_layers(config: Mapping[str, Any]) -> int | None:
+    """How many layers the language model has without its drafts; None where the configuration does not say."""
+    for told in (_language(config), config):
+        count: Any = told.get("num_hidden_layers")
+        if _whole(count):
+            return int(count)
+    return None
+
+
+def _language(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The language model's part, which models that see or hear have one level below."""
+    inner = config.get("text_config")
+    return inner if isinstance(inner, dict) else config
 
 
 def _layers(file: Path, told: Mapping[str, Any], tensors: Mapping[str, Entry]) -> Iterator[PackError]:

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from recipe.blocks import COMPRESSION, CONFIG, OWN_FILE, USUAL, blocks_of, with_blocks
 from recipe.census import bits_of
 from recipe.closure import INDEX, QUANTISATION, is_bytecode, json_object, small_files
-from recipe.configured import CONFIG, anew, quantisation_blocks
+from recipe.configured import anew, head_told, quantisation_blocks
 from recipe.headers import Entry, Header
 from recipe.pack import Pack
 from runner.digest import sha256_file
@@ -96,11 +97,16 @@ def quantization_config(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> dict[
 def configurations(source: Path, tensors: Mapping[str, Entry]) -> dict[str, dict[str, Any]]:
     """Every configuration file of ``source`` by name, with quantisation blocks that say what ``tensors`` are."""
     config = json_object((source / CONFIG).read_bytes()) or {}
-    shapes = ((name, entry.shape) for name, entry in tensors.items())
-    written = {CONFIG: config | {"quantization_config": quantization_config(shapes)}}
-    if (block := quantisation_blocks(source).get(QUANTISATION)) is not None:
-        written[QUANTISATION] = anew(block, tensors)
-    return written
+    before = quantisation_blocks(source)
+    own = quantization_config((name, entry.shape) for name, entry in tensors.items())
+    others = blocks_of({CONFIG: config}).keys() - {USUAL}
+    stale = {place for place in others if COMPRESSION in place.keys}  # that is another method's word
+    if head := head_told(before.values()):
+        own = anew(own | head, tensors, config)
+    made = dict.fromkeys({USUAL, *others - stale}, own)
+    if (block := before.get(OWN_FILE)) is not None:
+        made[OWN_FILE] = anew(block | head, tensors, config)
+    return with_blocks({CONFIG: config}, made, stale)
 
 
 def kept_files(source: Path) -> dict[str, Path]:

@@ -255,18 +255,19 @@ class Repository:
             "GET", self._url(wanted.file), headers=self.token | place, timeout=self.timeout, follow_redirects=True
         )
         with request as answer, part.open("ab") as out:
-            self._accept(answer, wanted, wanted.start + have)
-            left = self._length(wanted) - have
+            told = left = self._accept(answer, wanted, wanted.start + have)
             for chunk in answer.iter_raw():
                 if len(chunk) > left:
-                    raise InputError(
-                        "the server sends more than was asked for", where=wanted.key, expected=f"{left} bytes"
-                    )
+                    out.truncate(have)
+                    raise InputError("the server sends more than it tells", where=wanted.key, expected=f"{told} bytes")
                 out.write(chunk)
                 left -= len(chunk)
+            if left:  # and the connection was not lost: then these are not the bytes of that range
+                out.truncate(have)
+                raise _Busy(f"a whole body of {told - left} bytes for a range of {told}")
 
-    def _accept(self, answer: httpx.Response, wanted: Range, start: int) -> None:
-        """The answer is the range that was asked for, of the file that was asked before."""
+    def _accept(self, answer: httpx.Response, wanted: Range, start: int) -> int:
+        """Bytes of the answer, which is the range that was asked for, as it is, of the file that was asked before."""
         if answer.status_code == httpx.codes.OK:
             raise InputError(
                 "the server ignores ranges: the whole file would come",
@@ -284,6 +285,18 @@ class Repository:
                 where=wanted.key,
                 expected=f"bytes {start}-{wanted.stop - 1}",
                 found=answer.headers.get("content-range", "none"),
+            )
+        length = int(told[2]) + 1 - start
+        form = {name: answer.headers.get(name) for name in ("content-encoding", "content-length")}
+        if (form["content-encoding"] or "identity").strip().lower() != "identity" or (
+            form["content-length"] not in (None, str(length))
+        ):
+            raise InputError(
+                "the server's body is not the range itself",
+                where=wanted.key,
+                expected=f"{length} bytes, not encoded",
+                found=", ".join(f"{name}: {value}" for name, value in form.items() if value is not None),
+                next_step="find the proxy that changes answers; or use another endpoint, or a local copy of the donor",
             )
         if not (tag := answer.headers.get("etag") or answer.headers.get("last-modified")):
             raise InputError(
@@ -303,6 +316,7 @@ class Repository:
                 found=f"entity tag {now['tag']}, {now['size']} bytes",
                 next_step="find out why a fixed revision changes; then start again in an empty folder",
             )
+        return length
 
     def _refuse_status(self, answer: httpx.Response, file: str) -> None:
         if answer.status_code in _WORTH_ANOTHER_TRY:

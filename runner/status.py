@@ -30,6 +30,7 @@ from runner.readiness import missing
 from runner.session import RunState, runs
 from runner.steps.seats import load_manifest
 from runner.summary import attempt_outcome
+from runner.visible import visible
 
 Stage = Literal[
     "malformed", "draft", "ready", "at work", "refused", "frozen", "running", "stopped", "judged", "killed", "decided"
@@ -136,7 +137,7 @@ def _stage(
     last = attempts[-1] if attempts else None
     again = command("dispatch", shown, "--to", last.craftsperson, "--execute") if last else ""
     if last and last.findings:
-        return "refused", f"attempt {last.number}: {attempt_outcome(last)}", again
+        return "refused", visible(f"attempt {last.number}: {attempt_outcome(last)}"), again
     if last and last.waits:
         return "frozen", f"attempt {last.number} by {last.craftsperson}, commit {last.commit}", again
     reports = [one for one, digest in listed if digest == file.digest]

@@ -19,6 +19,7 @@ from carve_kernels.exl3 import linear, pack_format
 from numpy.typing import NDArray
 
 from recipe import pack_write, whole_folder
+from recipe.blocks import CONFIG, blocks_of, with_blocks
 from recipe.disk import command
 from recipe.pack import Pack, read_pack
 
@@ -29,7 +30,7 @@ def dequantise(pack: Path, folder: Path) -> Path:
     with whole_folder.anew(folder) as partial:
         pack_write.write_shard(partial / "model.safetensors", weights(source))
         config = json.loads((pack / "config.json").read_text(encoding="utf-8"))
-        config.pop("quantization_config", None)
+        config = with_blocks({CONFIG: config}, {}, blocks_of({CONFIG: config}))[CONFIG]
         pack_write.write_json(partial / "config.json", config | {"dtype": "float32"})
         pack_write.copy_small_files(pack, partial)
     return folder

@@ -6,9 +6,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from recipe.blocks import BLOCK, COMPRESSION, CONFIG, with_blocks
 from recipe.census import module_of
 from recipe.closure import json_object
-from recipe.configured import CONFIG, anew, contents_faults, quantisation_blocks
+from recipe.configured import all_anew, contents_faults, quantisation_blocks
 from recipe.headers import Entry
 from recipe.overlay.splice import Plan
 from recipe.overlay.target import tensors_of
@@ -16,7 +17,7 @@ from recipe.pack import Pack
 from runner.errors import InputError
 from runner.model.order import Overlay
 
-_DERIVED = frozenset({"quantization_config", "compression_config"})
+_DERIVED = frozenset({BLOCK, COMPRESSION})
 """Where engines look for how a pack is coded: derived from the headers, so no edit may say it."""
 
 
@@ -25,9 +26,8 @@ def configurations(recipe: Overlay, plan: Plan, tensors: Mapping[str, Entry]) ->
 
     Raises InputError for an edit whose path is not there, or that would say what is derived.
     """
-    written = {file: anew(block, tensors) for file, block in quantisation_blocks(plan.source.folder).items()}
-    edited = edited_configuration(recipe, plan.source)
-    return {CONFIG: edited | ({"quantization_config": written.pop(CONFIG)} if CONFIG in written else {}), **written}
+    config = edited_configuration(recipe, plan.source)
+    return with_blocks({CONFIG: config}, all_anew(quantisation_blocks(plan.source.folder), tensors, config))
 
 
 def edited_configuration(recipe: Overlay, source: Pack) -> dict[str, Any]:
@@ -42,6 +42,7 @@ def edited_configuration(recipe: Overlay, source: Pack) -> dict[str, Any]:
     for path, value in recipe.configuration.set.items():
         _refuse_derived(path, value)
         parent, key = _place(made, path)
+        _refuse_derived(path, parent.get(key))
         parent[key] = value
     return made
 

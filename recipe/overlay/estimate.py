@@ -41,7 +41,9 @@ def estimate(job: Job) -> Estimate:
     if made:
         counts["source"] = "made first by a tool: what is replaced is known then"
         for layer in recipe.layers.values():
-            refuse_other_kind(recipe, source, layer)
+            prefix = f"{layer}.{recipe.experts}."
+            there = [name for name in source.tensors if name.startswith(prefix)]
+            refuse_other_kind(recipe, source, layer, there or [prefix])
     else:
         counts |= _replaced(recipe, source)
     for role, wanted in (("source", recipe.source), ("donor", recipe.donor)):

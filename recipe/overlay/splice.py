@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from carve_kernels.exl3.pack_format import MARKERS, modules
 
+from recipe.bake_modules import SERVED_AS_ONE
+from recipe.blocks import CONFIG
 from recipe.census import Module, module_of
 from recipe.closure import json_object
-from recipe.configured import CONFIG
 from recipe.headers import Entry
+from recipe.model_size import is_draft, own_layers
 from recipe.pack import Pack
 from runner.errors import InputError
 from runner.model.order import Overlay
@@ -71,27 +73,27 @@ def dropped_of(recipe: Overlay, source: Pack) -> dict[str, list[Entry]]:
             raise InputError(
                 "the source has no such experts", where=str(source.folder), expected=f"tensors {prefix}*", found="none"
             )
-        refuse_other_kind(recipe, source, layer)
+        refuse_other_kind(recipe, source, layer, (entry.name for entry in found[layer]))
     return found
 
 
-def refuse_other_kind(recipe: Overlay, source: Pack, layer: str) -> None:
-    """InputError for a layer of ``source`` that is not of the kind that the overlay says.
+def refuse_other_kind(recipe: Overlay, source: Pack, layer: str, names: Iterable[str]) -> None:
+    """InputError for tensors of ``source`` that are not of the kind of layer that the overlay says.
 
-    Draft layers stand behind the model's own, or are called so; ``mtp`` names them, ``layer`` the others.
+    ``names`` are those that go for ``layer``: they say where it stands, however the order parts them into words.
     """
     config = json_object((source.folder / CONFIG).read_bytes()) or {}
-    own, number = config.get("num_hidden_layers"), layer.rpartition(".")[2]
-    behind = isinstance(own, int) and number.isdecimal() and int(number) >= own
-    drafts = behind or "mtp" in layer.split(".")
-    if drafts != (recipe.what == "mtp"):
-        raise InputError(
-            "the overlay names a layer of another kind",
-            where=f"layers: {layer}",
-            expected="a draft layer" if recipe.what == "mtp" else "a layer of the model",
-            found=f"{'a draft layer' if drafts else 'a layer of the model'}; num_hidden_layers is {own}",
-            next_step=f"write `what: {'mtp' if drafts else 'layer'}`, or correct the layer",
-        )
+    for name in names:
+        drafts = is_draft(config, name)
+        if drafts != (recipe.what == "mtp"):
+            raise InputError(
+                "the overlay names a layer of another kind",
+                where=f"layers: {layer} ({name})",
+                expected="a draft layer" if recipe.what == "mtp" else "a layer of the model",
+                found=f"{'a draft layer' if drafts else 'a layer of the model'}; "
+                f"num_hidden_layers is {own_layers(config)}",
+                next_step=f"write `what: {'mtp' if drafts else 'layer'}`, or correct the layer",
+            )
 
 
 def resolve(recipe: Overlay, source: Pack, donor: Mapping[str, Entry]) -> Plan:
@@ -192,11 +194,11 @@ def _plain_size(weight: Entry | None) -> tuple[int, int] | None:
 
 
 def _one_width(recipe: Overlay, found: Mapping[str, Module]) -> None:
-    """Bits and codebook of what a served module fuses."""
+    """Bits and codebook of what a served module fuses: by the order, and by what engines join whatever it says."""
     for parent in sorted({_module(name) for name in found}):
-        for group in recipe.fused:
+        for group in (*recipe.fused, *SERVED_AS_ONE):
             kinds = {part: found[f"{parent}.{part}"] for part in group if f"{parent}.{part}" in found}
-            if len(kinds) != len(group):
+            if len(kinds) != len(group) and group in recipe.fused:
                 raise InputError(
                     "a fused module lacks a projection", where=parent, expected=", ".join(group), found=", ".join(kinds)
                 )
@@ -207,7 +209,7 @@ def _one_width(recipe: Overlay, found: Mapping[str, Module]) -> None:
                     where=parent,
                     expected="one K and one codebook",
                     found=told,
-                    next_step="take another donor, or name a serving path for each expert alone",
+                    next_step="take another donor",
                 )
 
 

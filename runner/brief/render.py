@@ -14,6 +14,7 @@ from jinja2 import StrictUndefined, Template
 from jinja2.sandbox import SandboxedEnvironment
 from pydantic import JsonValue, ValidationError
 
+from runner.brief.manner import manner_of
 from runner.brief.reading import reading
 from runner.errors import InputError
 from runner.gates.registry import gate
@@ -124,7 +125,13 @@ def _gate(order: WorkOrder, manifest: SeatManifest | None, request: GateRequest)
 
 
 def _planned(request: GateRequest) -> dict[str, Any]:
-    return {"name": request.name, "measure": request.measure, "lines": _lines(request)}
+    manner = manner_of(request.measure) if request.measure else {}
+    if request.rests_on:
+        manner |= {"rests_on": ", ".join(request.rests_on)}
+    return {
+        **{"name": request.name, "what": request.planned, "measure": request.measure},
+        **{"lines": _lines(request), "manner": manner.items()},
+    }
 
 
 def _lines(request: GateRequest) -> list[str]:

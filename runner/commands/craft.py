@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runner.commands.output import AsJson, answer
+from runner.visible import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from runner.craft.dispatch import Dispatch
     from runner.craft.loop import Carried
     from runner.model.attempt import Attempt
@@ -84,13 +87,18 @@ def _made(given: Dispatch, made: Attempt | Path) -> Told:
     value = {"bench": str(bench), "attempt": made.model_dump(mode="json")}
     if made.commit is None:
         lines = [f"attempt {made.number}: no candidate", *(f"  {one.kind}: {one.detail}" for one in made.findings)]
-        return value, "\n".join(lines), 1
+        return value, _text(lines), 1
     lines = [
         f"attempt {made.number}: candidate {made.commit}",
         *(f"  {path}" for path in made.changed),
         f"next: {command('execute', given.order, '--candidate', bench / CANDIDATE)}",
     ]
-    return value | {"candidate": str(bench / CANDIDATE)}, "\n".join(lines), 0
+    return value | {"candidate": str(bench / CANDIDATE)}, _text(lines), 0
+
+
+def _text(lines: Iterable[str]) -> str:
+    """Each on one line, whatever names files have that a craftsperson made, and whatever they said."""
+    return "\n".join(map(visible, lines))
 
 
 def _awaits(given: Dispatch, clone: Path, *more: str) -> Told:
@@ -113,8 +121,8 @@ def _carried(given: Dispatch, carried: Carried) -> Told:
         lines.append(f"report: {report}" if report.is_dir() else f"run {carried.run} has no report")
     if carried.clone:
         awaits, text, _ = _awaits(given, carried.clone, "--execute")
-        value, lines = value | awaits, [*lines, text]
-    return value | {"exit_code": carried.code}, "\n".join(lines), carried.code
+        value, lines = value | awaits, [*lines, *text.splitlines()]
+    return value | {"exit_code": carried.code}, _text(lines), carried.code
 
 
 def review_order(
@@ -133,7 +141,7 @@ def review_order(
     path, silent = review(order, workspace(), source_root(), network_because)
     lines = [f"claims: {path}", *(f"{name} gave none: {why}" for name, why in silent.items())]
     lines.append(f"next: {command('conflicts', path)}")
-    answer({"claims": str(path), "silent": silent}, "\n".join(lines), as_json=as_json)
+    answer({"claims": str(path), "silent": silent}, _text(lines), as_json=as_json)
     return 2 if silent else 0
 
 
@@ -156,7 +164,7 @@ def conflicts(
     table = table_of(file)
     if into is not None:
         write_whole(into, next_version(into.read_text(encoding="utf-8"), file, table, str(reviews)).encode())
-    answer([one.model_dump(mode="json") for one in table], "\n".join(lines(table)), as_json=as_json)
+    answer([one.model_dump(mode="json") for one in table], _text(lines(table)), as_json=as_json)
     return 2 if any(one.answer is None for one in table) else 0
 
 

@@ -14,16 +14,17 @@ ALLOW, NOTIFY = 0x7FFF0000, 0x7FC00000
 _ERROR = 0x00050000
 _NO_SUCH_CALL, _NOT_PERMITTED = _ERROR | 38, _ERROR | 1
 _X32 = 0x40000000
-_LOAD, _EQUAL, _AT_LEAST, _ANSWER = 0x20, 0x15, 0x35, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
 """Instructions of classic BPF."""
 
 
 @dataclass(frozen=True)
 class When:
-    """Only with one of these values in an argument; without any, with every value but zero."""
+    """Only with one of these values or bits in an argument; without any, with every value but zero."""
 
     argument: int
     values: tuple[int, ...] = ()
+    bits: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class ProcessCall:
     """A call on another process: the argument with its number, or with a descriptor of it."""
 
     process: int
+    second: int | None = None
+    """Argument with the number of one more."""
     signal: int | None = None
     """Argument with the signal; signal 0 only asks whether the process is there."""
     is_descriptor: bool = False
@@ -61,6 +64,9 @@ class ProcessCall:
     kind: int | None = None
     """Argument that says what the number is: ``first_kind`` a process, the next one a group, the third a user."""
     first_kind: int = 0
+    kept: bool = True
+    """Whether what it is about stays what the keeper saw; a descriptor of anything can be put in the place of another
+    meanwhile, so such a call is refused for one's own processes as well, as by a kernel that does not have it."""
     when: When | None = None
 
 
@@ -101,7 +107,13 @@ _MAKES = PathCall(_FIRST, follows=False, makes=True)
 _CHANGES, _CHANGES_LINK, _CHANGES_AT = PathCall(_FIRST), PathCall(_FIRST, follows=False), PathCall(_AT)
 _FLAGS_OF_FILE = (0x40086602, 0x401C5820)
 """``FS_IOC_SETFLAGS`` and ``FS_IOC_FSSETXATTR``."""
+_OF_A_TERMINAL = (0x540E, 0x5412, 0x541C, 0x541D, 0x5437)
+"""``TIOCSCTTY``, ``TIOCSTI``, ``TIOCLINUX``, ``TIOCCONS`` and ``TIOCVHANGUP``: to take, type into or end it."""
 _ATTACH, _SEIZE = 16, 0x4206
+_OWNER, _OWNER_IN_MEMORY = 8, 15
+"""``F_SETOWN`` and ``F_SETOWN_EX``: who is sent the signals about a file."""
+_OWNER_OF_SOCKET = (0x8901, 0x8902)
+"""``FIOSETOWN`` and ``SIOCSPGRP``."""
 _REMOVE_SET = (0, 1)
 """``IPC_RMID`` and ``IPC_SET``; beside them stand locking and setting values, and looking is nobody's offence."""
 
@@ -145,14 +157,19 @@ CALLS: dict[str, Call] = {
     "fchown": DescriptorCall(),
     "fsetxattr": DescriptorCall(),
     "fremovexattr": DescriptorCall(),
-    "ioctl": DescriptorCall(When(1, _FLAGS_OF_FILE)),
+    "ioctl": DescriptorCall(When(1, (*_FLAGS_OF_FILE, *_OF_A_TERMINAL))),
     "kill": ProcessCall(0, signal=1, group=True),
     "tkill": ProcessCall(0, signal=1),
     "tgkill": ProcessCall(0, signal=2),
     "rt_sigqueueinfo": ProcessCall(0, signal=1),
     "rt_tgsigqueueinfo": ProcessCall(0, signal=2),
-    "pidfd_send_signal": ProcessCall(0, signal=1, is_descriptor=True),
+    "fcntl": ProcessCall(2, group=True, when=When(1, (_OWNER,))),
+    "pidfd_open": ProcessCall(0),
+    "pidfd_send_signal": ProcessCall(0, signal=1, is_descriptor=True, kept=False),
     "pidfd_getfd": ProcessCall(0, is_descriptor=True),
+    "process_mrelease": ProcessCall(0, is_descriptor=True),
+    "kcmp": ProcessCall(0, second=1),
+    "perf_event_open": ProcessCall(1, group=True),
     "ptrace": ProcessCall(1, when=When(0, (_ATTACH, _SEIZE))),
     "process_vm_readv": ProcessCall(0),
     "process_vm_writev": ProcessCall(0),
@@ -185,14 +202,29 @@ CALLS: dict[str, Call] = {
     "mq_unlink": QueueCall(),
 }
 """Calls that the keeper is told of."""
-ABSENT = ("io_uring_setup", "open_by_handle_at", "add_key", "request_key", "keyctl")
-"""Ways to open files that no filter sees, and the keys that every process of a user shares; all go on without them."""
+ABSENT = ("io_uring_setup", "open_by_handle_at", "add_key", "request_key", "keyctl", "clone3")
+"""Ways to open files that no filter sees, the keys that every process of a user shares, and the way to start a process
+whose flags no filter sees; all go on without them, the last one by ``clone``."""
 FORBIDDEN = (
     *("mount", "umount2", "pivot_root", "chroot", "setns", "open_tree", "move_mount", "fsopen", "fsmount"),
     *("mount_setattr", "swapon", "acct", "reboot", "init_module", "finit_module", "kexec_load", "settimeofday"),
-    *("clock_settime", "sethostname", "setdomainname", "swapoff", "delete_module", "kexec_file_load"),
+    *("clock_settime", "sethostname", "setdomainname", "swapoff", "delete_module", "kexec_file_load", "bpf"),
+    *("userfaultfd", "fanotify_init"),
 )
-"""What would make a path lead elsewhere than it says, or change the machine itself; for administrators only anyway."""
+"""What would make a path lead elsewhere than it says, stop who reads a process's memory or opens a file, or change the
+machine itself; for administrators only anyway."""
+_NEW_SPACES = 0x7E020000
+"""``CLONE_NEWNS``, ``NEWCGROUP``, ``NEWUTS``, ``NEWIPC``, ``NEWUSER``, ``NEWPID`` and ``NEWNET``."""
+_NEW_TIME, _SHARE_A_CORE = 0x80, 62
+REFUSED = {
+    "clone": When(0, bits=_NEW_SPACES),
+    "unshare": When(0, bits=_NEW_SPACES | _NEW_TIME),
+    "fcntl": When(1, (_OWNER_IN_MEMORY,)),
+    "ioctl": When(1, _OWNER_OF_SOCKET),
+    "prctl": When(0, (_SHARE_A_CORE,)),
+}
+"""Not permitted with these arguments: name spaces where numbers and names mean others than the keeper sees, and a
+process that is named where the keeper could not hold on to it (``F_SETOWN`` names one by its number)."""
 _PR_SET_DUMPABLE = 4
 PRETENDED = {"prctl": When(0, (_PR_SET_DUMPABLE,))}
 """Answered with success and not done: a process that nobody may look into would ask for paths that nobody can read."""
@@ -219,7 +251,9 @@ NUMBERS = {
             **{"shmctl": 31, "semget": 64, "semop": 65, "semctl": 66, "msgget": 68, "msgsnd": 69, "msgrcv": 70},
             **{"msgctl": 71, "semtimedop": 220, "mq_open": 240, "mq_unlink": 241, "add_key": 248, "request_key": 249},
             **{"keyctl": 250, "sethostname": 170, "setdomainname": 171, "swapoff": 168, "delete_module": 176},
-            **{"kexec_file_load": 320},
+            **{"kexec_file_load": 320, "fcntl": 72, "pidfd_open": 434, "process_mrelease": 448, "kcmp": 312},
+            **{"perf_event_open": 298, "clone": 56, "clone3": 435, "unshare": 272, "bpf": 321, "userfaultfd": 323},
+            **{"fanotify_init": 300},
         },
     ),
     "aarch64": (
@@ -242,7 +276,9 @@ NUMBERS = {
             **{"msgctl": 187, "msgrcv": 188, "msgsnd": 189, "semget": 190, "semctl": 191, "semtimedop": 192},
             **{"semop": 193, "shmget": 194, "shmctl": 195, "shmat": 196, "add_key": 217, "request_key": 218},
             **{"keyctl": 219, "sethostname": 161, "setdomainname": 162, "swapoff": 225, "delete_module": 106},
-            **{"kexec_file_load": 294},
+            **{"kexec_file_load": 294, "fcntl": 25, "pidfd_open": 434, "process_mrelease": 448, "kcmp": 272},
+            **{"perf_event_open": 241, "clone": 220, "clone3": 435, "unshare": 97, "bpf": 280, "userfaultfd": 282},
+            **{"fanotify_init": 262},
         },
     ),
 }
@@ -259,12 +295,24 @@ def program(architecture: int, numbers: dict[str, int]) -> bytes:
     for names, answer in ((ABSENT, _NO_SUCH_CALL), (FORBIDDEN, _NOT_PERMITTED)):
         for name in names:
             lines += [(_EQUAL, 0, 1, numbers[name]), (_ANSWER, 0, 0, answer)]
+    for name, only in REFUSED.items():
+        body = [*_refused(only), (_LOAD, 0, 0, 0)]
+        lines += [(_EQUAL, 0, len(body), numbers[name]), *body]
     told = [(name, call.when, NOTIFY) for name, call in CALLS.items() if name in numbers]
     for name, when, answer in (*told, *((name, when, _ERROR) for name, when in PRETENDED.items())):
         body = [*_told(when), (_ANSWER, 0, 0, answer)]
         lines += [(_EQUAL, 0, len(body), numbers[name]), *body]
     lines.append((_ANSWER, 0, 0, ALLOW))
     return b"".join(struct.pack("=HBBI", *line) for line in lines)
+
+
+def _refused(when: When) -> Iterator[tuple[int, int, int, int]]:
+    """Instructions that refuse a call where the condition holds, and fall through where it does not."""
+    yield _LOAD, 0, 0, 16 + 8 * when.argument
+    tests = [(_ANY_BIT, when.bits)] if when.bits else [(_EQUAL, value) for value in when.values]
+    for test, value in tests:
+        yield test, 0, 1, value
+        yield _ANSWER, 0, 0, _NOT_PERMITTED
 
 
 def _told(when: When | None) -> Iterator[tuple[int, int, int, int]]:

@@ -39,6 +39,7 @@ from runner.craft.call_table import (
     SocketCall,
     program,
 )
+from runner.craft.devices import changes_nothing
 from runner.craft.others import Others
 from runner.craft.queues import QUEUES, Queues
 
@@ -53,11 +54,8 @@ _PATH_BYTES = 4096
 _SHARED_MEMORY = "/dev/shm"
 _LASTING = (f"{_SHARED_MEMORY}/", f"{QUEUES}/")
 """Where files are made and removed as a matter of course; what was left there counts."""
-_DEVICES = (
-    *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"),
-    *("/dev/fd", "/dev/std", "/dev/nvidia", "/dev/dri", "/dev/kfd"),
-)
-"""Device files that change nothing of the machine."""
+_OWN_FILES = {"/dev/fd": "fd", "/dev/stdin": "fd/0", "/dev/stdout": "fd/1", "/dev/stderr": "fd/2"}
+"""Links to what a process has open itself, below its own folder of ``/proc``."""
 _NAMES = (
     *("/run/nscd/", "/run/systemd/userdb/", "/run/systemd/resolve/", "/run/avahi-daemon/", "/run/systemd/journal/"),
     *("/dev/log", "/run/uuidd/"),
@@ -148,36 +146,37 @@ class Calls:
             with suppress(OSError):  # it was ended meanwhile
                 fcntl.ioctl(listener, _RECEIVE, data)
                 number, pid, _, call, _, _, *arguments = _NOTIFICATION.unpack(data)
+                known = CALLS[self._names[call]]
                 try:
-                    refused = self._note(pid, CALLS[self._names[call]], arguments)
+                    refused = self._note(pid, known, arguments)
                 except PermissionError:
-                    refused = True  # of a process that nobody may look into
+                    refused = errno.EPERM  # of a process that nobody may look into
                 except (OSError, ValueError):
-                    refused = False  # what is not there leads nowhere
-                answer = (0, -errno.EPERM, 0) if refused else (0, 0, _CONTINUE)
+                    refused = 0  # what is not there leads nowhere
+                if isinstance(known, ProcessCall) and not known.kept:
+                    refused = refused or errno.ENOSYS
+                answer = (0, -refused, 0) if refused else (0, 0, _CONTINUE)
                 fcntl.ioctl(listener, _SEND, bytearray(_RESPONSE.pack(number, *answer)))
 
-    def _note(self, pid: int, call: Call, arguments: Sequence[int]) -> bool:
-        """Note a call; whether it is refused."""
+    def _note(self, pid: int, call: Call, arguments: Sequence[int]) -> int:
+        """Note a call; the error it is refused with, or 0."""
         if isinstance(call, ProcessCall):
             other = self._others.reached(pid, call, arguments)
             if other:
                 _keep(self.reached, other)
-            return bool(other)
+            return errno.EPERM if other else 0
         if isinstance(call, ObjectCall | QueueCall):
-            return self._shared(pid, call, arguments)
+            return errno.EPERM if self._shared(pid, call, arguments) else 0
         if isinstance(call, SocketCall):
             self._socket(pid, call, arguments)
         elif isinstance(call, DescriptorCall):
             self._file(pid, _opened(pid, arguments[0]), writes=True, reads=False)
         else:
             self._paths(pid, call, arguments)
-        return False
+        return 0
 
     def _shared(self, pid: int, call: ObjectCall | QueueCall, arguments: Sequence[int]) -> bool:
         """An object's number cannot be changed after this look, and a name can."""
-        if self._queues.elsewhere(pid):
-            return False
         flags = None if call.flags is None else arguments[call.flags]
         if isinstance(call, ObjectCall):
             other = self._queues.reached(call, arguments[0], flags or 0)
@@ -198,11 +197,12 @@ class Calls:
                 continue
             if device:
                 _keep(self.wrote, place)
-            self._file(pid, place, writes=writes, reads=reads)
+            self._file(pid, place, writes=writes, reads=reads, flags=None if call.flags is None else flags)
 
-    def _file(self, pid: int, place: str, *, writes: bool, reads: bool) -> None:
+    def _file(self, pid: int, place: str, *, writes: bool, reads: bool, flags: int | None = None) -> None:
+        """What a call leads to; ``flags`` are those of an open, and none where it changes the file itself."""
         own, sealed = _depth(place, self.own), _depth(place, self.sealed)
-        if not sealed and self._is_harmless(place):
+        if not sealed and self._is_harmless(pid, place, flags):
             return
         if writes and max(sealed, _depth(place, self.kept)) >= own:
             _keep(self.wrote, place)
@@ -210,12 +210,12 @@ class Calls:
         if reads and sealed > own and not Path(f"/proc/{pid}/root{place}").is_dir():
             _keep(self.opened, place)
 
-    def _is_harmless(self, place: str) -> bool:
+    def _is_harmless(self, pid: int, place: str, flags: int | None) -> bool:
         """Of the kernel's own files: those of a process about itself, and devices that hold nothing."""
         if _below(place, "/proc"):
             process = place.split("/")[2:3]
             return bool(process) and process[0].isdigit() and self._others.own(int(process[0]))
-        return place.startswith(_DEVICES)
+        return changes_nothing(place, f"/proc/{pid}/root", flags, self._others)
 
     def _socket(self, pid: int, call: SocketCall, arguments: Sequence[int]) -> None:
         address = arguments[call.address]
@@ -317,6 +317,9 @@ def _path(pid: int, folder: int | None, text: str, *, follows: bool) -> str:
     descriptor = _AT_FDCWD if folder is None else ctypes.c_int(folder & 0xFFFFFFFF).value
     start = Path(f"/proc/{pid}/cwd" if descriptor == _AT_FDCWD else f"/proc/{pid}/fd/{descriptor}")
     path = text if text.startswith("/") else f"{start.readlink()}/{text}"
+    for link, there in _OWN_FILES.items():
+        if _below(path, link):
+            path = f"/proc/{pid}/{there}{path.removeprefix(link)}"
     for own in ("/proc/self", "/proc/thread-self"):
         if _below(path, own):
             path = f"/proc/{pid}{path.removeprefix(own)}"

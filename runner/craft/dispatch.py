@@ -36,7 +36,7 @@ from runner.paths import command
 from runner.readiness import require_finished
 from runner.steps.state import Progress
 from runner.verify import verify
-from runner.visible import shortened
+from runner.visible import shortened, visible
 
 REASONS = 3
 """Of each gate, for the next brief and the history."""
@@ -114,7 +114,7 @@ def dispatch(given: Dispatch) -> Attempt | Path:
                 return waiting(task, store)
             attempt = handed_in(task, store) if entry.kind == "person" else worked(task, store)
             for note in (*attempt.session.interrupted, *attempt.session.meanwhile):
-                given.progress.note(f"attempt {attempt.number}: {note}")
+                given.progress.note(visible(f"attempt {attempt.number}: {note}"))
             for fault in attempt.findings:
                 given.progress.note(f"attempt {attempt.number}: {fault.kind}: {fault.detail}")
             if attempt.waits:

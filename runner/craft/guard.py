@@ -16,6 +16,7 @@ from runner.digest import sha256_file
 from runner.model.attempt import Finding, FindingKind
 from runner.paths import config_home
 from runner.trees import walk
+from runner.visible import visible
 
 Listing = dict[str, str]
 """Path or name to what stands there."""
@@ -95,7 +96,7 @@ def compare(before: Reading, watched: Watched, wrote: tuple[str, ...] | None = N
     for moved in _moved(before, watched):
         by_it = tuple(name for name in moved.names if wrote is None or _named(name, wrote))
         if by_it:
-            findings.append(Finding(kind=moved.kind, detail=f"{moved.what}: {_listed(by_it)}"))
+            findings.append(Finding(kind=moved.kind, detail=visible(f"{moved.what}: {_listed(by_it)}")))
         if others := tuple(name for name in moved.names if name not in by_it):
             meanwhile.append(f"changed during the session, not by it: {_listed(others)}")
     return Compared(tuple(findings), tuple(meanwhile))

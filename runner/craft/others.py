@@ -9,6 +9,8 @@ from pathlib import Path
 from runner.craft.call_table import ProcessCall
 
 EVERYBODY = "every process"
+STRANGER = "a process by its number in another name space"
+"""Nothing under the filter gets into one; there its numbers would say nothing about whom they mean."""
 _ALL = -1
 _GROUP, _USER = 1, 2
 """Kinds of numbers, counted from a process."""
@@ -27,8 +29,8 @@ class Others:
         """
         if call.signal is not None and not arguments[call.signal] & 0xFFFFFFFF:
             return ""
-        if namespace(caller, "pid") != namespace(self.keeper, "pid"):
-            return ""  # it sees only what was started below it, under other numbers
+        if _space(caller) != _space(self.keeper):
+            return STRANGER
         for number in self._meant(caller, call, arguments):
             if number == _ALL:
                 return EVERYBODY if self.keeper != 1 else ""  # which spares the first process of a sandbox
@@ -49,9 +51,10 @@ class Others:
 
     def _meant(self, caller: int, call: ProcessCall, arguments: Sequence[int]) -> Iterator[int]:
         number = _signed(arguments[call.process])
+        if call.second is not None:
+            yield _signed(arguments[call.second])
         if call.is_descriptor:
-            about = Path(f"/proc/{caller}/fdinfo/{number}").read_text()
-            number = next((int(line.split()[1]) for line in about.splitlines() if line.startswith("Pid:")), 0)
+            number = _described(caller, number)
         if call.kind is not None:
             yield from self._of_kind(caller, _signed(arguments[call.kind]) - call.first_kind, number)
         elif number > 0 or (number == _ALL and call.group):
@@ -69,6 +72,15 @@ class Others:
             yield number
 
 
+def _described(caller: int, descriptor: int) -> int:
+    """The process that a descriptor is of, be it a folder of ``/proc``; 0 for none, and for one that has ended."""
+    about = Path(f"/proc/{caller}/fdinfo/{descriptor}").read_text().splitlines()
+    place = Path(f"/proc/{caller}/fd/{descriptor}").readlink().parts
+    if len(place) > 2 and place[1] == "proc" and place[2].isdigit():
+        return int(place[2])
+    return max(next((int(line.split()[1]) for line in about if line.startswith("Pid:")), 0), 0)
+
+
 def _members(group: int) -> Iterator[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -82,9 +94,9 @@ def _stat(number: int) -> list[str]:
     return Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[:3]
 
 
-def namespace(number: int, kind: str) -> str:
-    """Which name space of a kind a process is in. Raises OSError where it has ended or may not be looked into."""
-    return str(Path(f"/proc/{number}/ns/{kind}").readlink())
+def _space(number: int) -> str:
+    """In which name space a process has its number. Raises OSError where it has ended or may not be looked into."""
+    return str(Path(f"/proc/{number}/ns/pid").readlink())
 
 
 def _called(number: int) -> str:
@@ -98,4 +110,4 @@ def _signed(value: int) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-__all__ = ["EVERYBODY", "Others", "namespace"]
+__all__ = ["EVERYBODY", "STRANGER", "Others"]

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from runner.craft.call_table import ObjectCall
-from runner.craft.others import Others, namespace
+from runner.craft.others import Others
 
 QUEUES = "/dev/mqueue"
 """Where POSIX queues are listed, if anywhere."""
@@ -29,17 +29,13 @@ class Queues:
 
     def __init__(self, keeper: int, open_number: int) -> None:
         """``open_number`` is this machine's number of ``mq_open``."""
-        self._keeper, self._open = keeper, open_number
+        self._open = open_number
         self._others = Others(keeper)
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._before = {kind: _listed(kind).keys() for kind in KINDS}
         self._asked: set[tuple[str, int]] = set()
         self._own: set[tuple[str, int]] = set()
         self._names: set[str] = set()
-
-    def elsewhere(self, caller: int) -> bool:
-        """Whether the caller made itself a name space where nobody else's objects are."""
-        return namespace(caller, "ipc") != namespace(self._keeper, "ipc")
 
     def reached(self, call: ObjectCall, first: int, flags: int) -> str:
         """Which object that is not its own a call is about; empty for none."""

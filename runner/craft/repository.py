@@ -17,6 +17,7 @@ from runner.digest import sha256_bytes
 from runner.errors import StateError
 from runner.model.attempt import Finding
 from runner.trees import walk
+from runner.visible import visible
 
 Listing = dict[str, str]
 """What it is to what stands there."""
@@ -66,7 +67,7 @@ def compare(clone: Path, before: Listing, store: Store) -> Iterator[Finding]:
     if changed:
         more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
         detail = f"changed what its clone's git runs, hides or takes: {', '.join(changed[:SHOWN])}{more}"
-        yield Finding(kind="repository-changed", detail=detail)
+        yield Finding(kind="repository-changed", detail=visible(detail))
 
 
 def _about(path: Path) -> int | None:

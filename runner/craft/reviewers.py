@@ -171,7 +171,7 @@ def _claims(task: Task, stop: Event) -> tuple[ReviewClaim, ...] | str:
     except OSError as error:
         return f"no {CLAIMS}: {error.strerror}"
     except CarveError as error:
-        return str(error)
+        return " ".join(line.strip() for line in str(error).splitlines())
     return found.claims
 
 

@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ from runner.model.craftsperson import Limits
 from runner.paths import config_home, source_root, state_home
 from runner.sandbox import python_folders
 from runner.steps.journal import Journal
+from runner.visible import visible
 from serve.adapters.watchdog import SHARED_MEMORY, descendants
 
 STOP_SECONDS = 60.0
@@ -140,8 +142,8 @@ def without_name(keeper: int, folder: Path) -> int:
 
 
 def finding(kind: FindingKind, detail: str) -> Finding:
-    """A finding."""
-    return Finding(kind=kind, detail=detail)
+    """A finding; names and words of the craftsperson stay on their line."""
+    return Finding(kind=kind, detail=visible(detail))
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,8 @@ def hold(setting: Setting) -> Held:
     """
     lock = after_others(setting.transcript.parent)
     started, watch = now(), _Watch(setting)
-    receive, send = os.pipe()
+    # Not a pipe: one could be opened again by its name below /proc, and a report be written by who it is about.
+    receive, send = (one.detach() for one in socket.socketpair())
     with setting.transcript.open("ab", buffering=0) as transcript:  # after what was said before an interruption
         process = subprocess.Popen(
             _command(setting, send, lock),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import threading
 from collections import deque
@@ -22,7 +23,10 @@ class Hub:
 
     folder: Path
     faults: deque[str] = field(default_factory=deque)
-    """What the next requests for ranges meet, in order: stall, cut, busy, whole, other or gone."""
+    """What the next requests for ranges meet, in order: stall, cut, busy, whole, other or gone.
+
+    And of bodies that are not their range: encoded, short (in chunks that end properly), longer, shorter; ``identity``
+    and ``chunks`` are honest."""
     only_from: int = 0
     """Faults meet requests that begin at this byte or later: headers come in peace."""
     tag: str = '"one"'
@@ -100,14 +104,16 @@ def _answer(handler: BaseHTTPRequestHandler, hub: Hub) -> None:
     if hub.changed_at:
         handler.send_header("Last-Modified", hub.changed_at)
     handler.send_header("X-Repo-Commit", hub.commit)
-    handler.send_header("Content-Length", str(stop - start))
+    body = _body(handler, content[start:stop], fault)
     if asked:
         handler.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
     handler.end_headers()
-    body = content[start:stop]
+    sent = len(body) // 2 if fault in ("stall", "cut") else len(body)
+    hub.asked.append((file.name, f"{start}-{stop}", sent))
+    if fault in ("short", "chunks"):
+        body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
     if fault in ("stall", "cut"):
-        body = body[: len(body) // 2]
-    hub.asked.append((file.name, f"{start}-{stop}", len(body)))
+        body = body[:sent]
     try:
         handler.wfile.write(body)
         handler.wfile.flush()
@@ -117,6 +123,23 @@ def _answer(handler: BaseHTTPRequestHandler, hub: Hub) -> None:
         pass
     if fault in ("stall", "cut", "whole"):
         handler.close_connection = True
+
+
+def _body(handler: BaseHTTPRequestHandler, content: bytes, fault: str) -> bytes:
+    """What is sent for these bytes, whose form and length the headers tell."""
+    if fault == "encoded":
+        content = gzip.compress(content)
+    if fault in ("encoded", "identity"):
+        handler.send_header("Content-Encoding", "gzip" if fault == "encoded" else "identity")
+    if fault in ("short", "shorter"):
+        content = content[: len(content) // 2]
+    if fault == "longer":
+        content += b"more"
+    if fault in ("short", "chunks"):
+        handler.send_header("Transfer-Encoding", "chunked")
+    else:
+        handler.send_header("Content-Length", str(len(content)))
+    return content
 
 
 def _status(handler: BaseHTTPRequestHandler, code: int) -> None:

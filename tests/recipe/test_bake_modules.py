@@ -144,6 +144,24 @@ def test_whole_served_modules_are_taken(modules: tuple[str, ...], bits: int, cod
     assert bake.estimate(job_of(tmp_path, tmp_path / "pack", Bake.model_validate(words))).counts
 
 
+def test_an_embedding_table_is_refused_and_what_is_called_like_one_is_not(tmp_path: Path) -> None:
+    source = str(dequantised(tmp_path))
+    words = {"source": source, "rates": [{"modules": "*", "bits": 3}]}
+    wide = {"modules": ("model.embed_tokens", "model.layers.0.self_attn.?_proj")}
+    for modules in ({"modules": ("model.embed_tokens",)}, wide):
+        job = job_of(tmp_path, tmp_path / "pack", Bake.model_validate(words | modules))
+        for step in (bake.estimate, bake.make):
+            with pytest.raises(InputError, match="an embedding table cannot be served coded"):
+                step(job)
+        assert not job.product.exists()
+    skipped = Bake.model_validate(words | wide | {"skip": ("model.embed_tokens",)})
+    assert bake.estimate(job_of(tmp_path, tmp_path / "pack", skipped)).counts["modules at K=3"] == "4"
+    named = entries({"model.layers.0.embed_proj": (128, 128), "vision.patch_embed.proj": (128, 128)})
+    assert len(resolve(Bake(modules=("*embed*",), rates=(Rate(modules="*", bits=3),)), named)) == 2
+    with pytest.raises(InputError, match="embedding table"):
+        resolve(Bake(modules=("embed",), rates=(Rate(modules="*", bits=3),)), entries({"embed": (256, 128)}))
+
+
 def dequantised(folder: Path) -> Path:
     """All plain, of a small pack in ``folder/pack`` whose attention is plain and whose dense layer has four bits."""
     pack = generate(folder / "pack", layers=1, hidden=128, intermediate=128, experts=2, topk=1, vocabulary=300)

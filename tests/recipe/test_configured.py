@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from runner.paths import source_root
 from tests.recipe.overlays import SWAPPED, edit, source_pack
 
 Words = dict[str, Any]
+SIZES = ("num_hidden_layers", "n_routed_experts", "hidden_size", "moe_intermediate_size")
 MODULE = f"{SWAPPED}.0.up_proj"
 
 
@@ -62,6 +64,17 @@ def without(folder: Path, words: str) -> None:
     stamped(folder)
 
 
+def sizes(config: Words) -> Words:
+    return {name: config[name] for name in SIZES}
+
+
+def told_at_eight(config: Words) -> Words:
+    made: Words = copy.deepcopy(config["quantization_config"])
+    for told in made["tensor_storage"].values():
+        told["bits_per_weight"] = 8
+    return made | {"bits": 8.0}
+
+
 LIES: dict[str, tuple[Callable[[Words], object], str]] = {
     "no module declared": (block(lambda q: q.update(tensor_storage={})), "packed but not declared"),
     "a list of modules": (block(lambda q: q.update(tensor_storage=[MODULE])), "modules are declared in another form"),
@@ -73,6 +86,28 @@ LIES: dict[str, tuple[Callable[[Words], object], str]] = {
     "another marker": (block(lambda q: q.update(codebook_marker=5)), "disagree on the marker"),
     "bits as text": (block(lambda q: q.update(bits=str(q["bits"]))), "disagree on the bits a weight"),
     "bits as a truth": (block(lambda q: q.update(bits=True)), "disagree on the bits a weight"),
+    "bits of the head": (block(lambda q: q.update(head_bits=6)), "disagree on head_bits"),
+    "bits of the head as a list": (block(lambda q: q.update(head_bits=[16])), "disagree on head_bits"),
+    "another multiplier": (
+        block(lambda q: q["tensor_storage"][MODULE].update(mcg_multiplier=5)),
+        "disagree on mcg_multiplier",
+    ),
+    "the multiplier of another codebook": (
+        block(lambda q: q["tensor_storage"][MODULE].update(mul1_multiplier=pack_format.MARKERS[Codebook.MUL1])),
+        "disagree on mul1_multiplier",
+    ),
+    "other bits further in": (
+        lambda c: c.update(text_config=sizes(c) | {"quantization_config": told_at_eight(c)}),
+        "a module's bits",
+    ),
+    "another method under the older name": (
+        lambda c: c.update(compression_config={"quant_method": "fp8", "bits": 8}),
+        "declared another way",
+    ),
+    "no method under the older name": (
+        lambda c: c.update(text_config=sizes(c) | {"compression_config": {"format": "pack-quantized"}}),
+        "declared another way",
+    ),
     "too many layers": (lambda c: c.update(num_hidden_layers=30), "num_hidden_layers"),
     "too few layers": (lambda c: c.update(num_hidden_layers=2), "num_hidden_layers"),
     "layers as text": (lambda c: c.update(num_hidden_layers="3"), "num_hidden_layers"),
@@ -130,13 +165,26 @@ def test_a_pack_that_lost_a_part_is_told(lost: str, words: str, pack: Path) -> N
 
 def inside(config: Words) -> None:
     """As models that see have it: the language model's sizes stand one level below."""
-    sizes = ("num_hidden_layers", "n_routed_experts", "hidden_size", "moe_intermediate_size")
-    config["text_config"] = {name: config.pop(name) for name in sizes}
+    config["text_config"] = {name: config.pop(name) for name in SIZES}
     config["num_hidden_layers"] = 27  # of the tower
+
+
+def block_inside(config: Words) -> None:
+    inside(config)
+    config["text_config"]["quantization_config"] = config.pop("quantization_config")
 
 
 HONEST: dict[str, Callable[[Words], object]] = {
     "sizes inside text_config": inside,
+    "the only block inside text_config": block_inside,
+    "a block in two places": lambda c: c.update(
+        text_config=sizes(c) | {"quantization_config": c["quantization_config"]}
+    ),
+    "nothing under the older name": lambda c: c.update(compression_config=None),
+    "a head as it was": block(lambda q: q.update(head_bits=16)),
+    "the codebook's multiplier": block(
+        lambda q: q["tensor_storage"][MODULE].update(mcg_multiplier=pack_format.MARKERS[Codebook.MCG] % 2**32)
+    ),
     "no sizes at all": lambda c: [c.pop(name) for name in ("num_hidden_layers", "n_routed_experts", "hidden_size")],
     "experts told layer by layer": lambda c: c.update(n_routed_experts=[0, 2, 2]),
     "the last layer is a draft": lambda c: c.update(num_hidden_layers=2, num_nextn_predict_layers=1),
@@ -198,7 +246,11 @@ def test_bits_of_the_body_are_the_packs_where_the_head_has_its_own(pack: Path) -
     assert inspect(pack)[1] == []
     told = json.loads((pack / "config.json").read_text())["quantization_config"]
     assert anew(told, read_pack(pack).tensors)["bits"] == body, "the block goes on in its own way"
-    edit(pack / "config.json", block(lambda q: q.update(bits=body - 0.5)))
+    stale = read_pack(pack).tensors
+    assert anew(told | {"head_bits": 3}, stale)["head_bits"] == 6, "the head's bits are those of its codes"
+    edit(pack / "config.json", block(lambda q: q.update(head_bits=3)))
+    assert [fault.what for fault in inspect(pack)[1]] == ["configuration and headers disagree on head_bits"]
+    edit(pack / "config.json", block(lambda q: q.update(head_bits=6, bits=body - 0.5)))
     assert [fault.fault for fault in inspect(pack)[1]] == [Fault.CONFIGURATION]
 
 

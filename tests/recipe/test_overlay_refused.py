@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from recipe.pack import read_pack
 from runner.errors import InputError
 from runner.model.order.overlay import Generated, Overlay
 from runner.model.scalars import Plain
-from tests.recipe.overlays import damage_byte, donor_pack, job_of, recipe_of, source_pack
+from tests.recipe.overlays import damage_byte, donor_pack, edit, job_of, recipe_of, source_pack
 
 
 def test_a_donor_of_another_size_than_plain_experts_is_refused(tmp_path: Path) -> None:
@@ -66,6 +67,48 @@ def test_a_layer_of_the_other_kind_is_refused_before_anything_is_made(what: str,
                 with pytest.raises(InputError, match="layer of another kind"):
                     step(job)
             assert not job.product.exists()
+
+
+def nested(config: dict[str, Any]) -> None:
+    """The language model's sizes one level below; those above are a tower's."""
+    config["text_config"] = {name: config.pop(name) for name in ("num_hidden_layers", "num_nextn_predict_layers")}
+
+
+def flat(config: dict[str, Any]) -> None:
+    """As it is."""
+
+
+@pytest.mark.parametrize("form", [flat, nested])
+@pytest.mark.parametrize(
+    ("layer", "experts"),
+    [("model.layers.{}", "mlp.experts"), ("model", "layers.{}.mlp.experts"), ("model.layers", "{}.mlp.experts")],
+    ids=["by the layer", "by the model", "by the list"],
+)
+def test_no_spelling_and_no_nesting_makes_a_draft_another_layer(
+    layer: str, experts: str, form: Callable[[dict[str, Any]], object], tmp_path: Path
+) -> None:
+    source = source_pack(tmp_path / "source", draft_layers=1)
+    edit(source / "config.json", form)
+    donor = donor_pack(tmp_path / "donor", draft_layers=1)
+    for what, number in (("layer", 1), ("mtp", 3)):
+        named = layer.format(number)
+        recipe = recipe_of(donor, what=what, layers={named: named}, experts=experts.format(number))
+        assert overlay.estimate(job_of(tmp_path / what, source, recipe)).counts["tensors out"] == "24"
+        other = recipe.model_copy(update={"what": "mtp" if what == "layer" else "layer"})
+        for step in (overlay.estimate, overlay.make):
+            with pytest.raises(InputError, match="layer of another kind"):
+                step(job_of(tmp_path / f"other {what}", source, other))
+
+
+def test_a_donor_with_two_widths_in_a_served_module_is_refused_whatever_is_called_fused(tmp_path: Path) -> None:
+    """Gate and up at K=3 and 2: the boot would say so after the whole work. Down is served alone."""
+    source, donor = source_pack(tmp_path / "source"), donor_pack(tmp_path / "donor", expert_bits=((2, 3),))
+    crossed = {"gate_proj": "down_proj", "down_proj": "gate_proj"}
+    for fused in ([], [["gate_proj", "up_proj"]]):
+        for step in (overlay.estimate, overlay.make):
+            with pytest.raises(InputError, match="differ in bits"):
+                step(job_of(tmp_path, source, recipe_of(donor, fused=fused, names=crossed)))
+        assert overlay.estimate(job_of(tmp_path, source, recipe_of(donor, fused=fused))).counts["tensors in"] == "24"
 
 
 def test_the_kind_of_a_layer_is_known_before_a_tool_makes_the_source(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from carve_kernels.exl3.codebook import Codebook
 from safetensors.numpy import load_file, save_file
 
+from recipe.closure import index_faults
 from recipe.headers import Fault, PackError, read_header
 from recipe.mini import random_pack
 from recipe.pack import INDEX, inspect, read_pack
@@ -259,6 +260,30 @@ def test_a_pointer_tells_the_size_it_promises(pack: Path) -> None:
     with pytest.raises(PackError, match="8589934592 bytes") as caught:
         read_header(pack / SHARD)
     assert caught.value.fault is Fault.LFS_POINTER
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 4241003\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [INDEX, "config.json", "tokenizer.json", "quantization_config.json", "tokenizer.model", "assets/vocab.txt"],
+)
+def test_a_pointer_in_place_of_any_file_is_told_as_such(name: str, pack: Path) -> None:
+    (pack / name).parent.mkdir(exist_ok=True)
+    (pack / name).write_bytes(POINTER)
+    assert [(one.fault, one.where) for one in inspect(pack)[1]] == [(Fault.LFS_POINTER, str(pack / name))]
+    with pytest.raises(PackError, match="git lfs pull"):
+        read_pack(pack)
+    if name == INDEX:  # a float checkpoint, of which nothing else is read
+        assert [one.fault for one in index_faults(pack, [])] == [Fault.LFS_POINTER]
+
+
+def test_a_file_that_speaks_of_pointers_is_none(pack: Path) -> None:
+    (pack / "README.md").write_bytes(b"A pointer begins so:\n" + POINTER)
+    (pack / ".gitattributes").write_text("*.safetensors filter=lfs diff=lfs merge=lfs -text\n")
+    (pack / "empty").touch()
+    assert inspect(pack)[1] == []
 
 
 def test_digests_are_noted_file_by_file(pack: Path, tmp_path: Path) -> None:

@@ -148,6 +148,36 @@ def test_another_range_or_commit_than_asked_for_is_refused(hub: Hub, tmp_path: P
         found.fetch(wanted)
 
 
+@pytest.mark.parametrize("fault", ["encoded", "longer", "shorter"])
+def test_a_body_that_is_not_its_range_is_refused_and_nothing_of_it_kept(
+    fault: str, hub: Hub, donor: Path, tmp_path: Path
+) -> None:
+    found = repository(hub, tmp_path)
+    wanted = experts(found)
+    hub.only_from = 1000
+    hub.faults.append(fault)
+    with pytest.raises(InputError, match="not the range itself"):
+        found.fetch(wanted)
+    assert not any(part.stat().st_size for part in tmp_path.glob(".*.part"))
+    found.fetch(wanted)
+    assert same_bytes(found, wanted, donor)
+
+
+@pytest.mark.parametrize("faults", [["short"], ["cut", "short"], ["identity"], ["chunks"]], ids="-".join)
+def test_a_body_that_ends_too_early_is_fetched_anew_and_a_plain_one_is_taken(
+    faults: list[str], hub: Hub, donor: Path, tmp_path: Path
+) -> None:
+    """A whole body of fewer bytes than its range is no beginning of it."""
+    found = repository(hub, tmp_path)
+    wanted = experts(found)
+    before, hub.only_from = hub.sent(), 1000
+    hub.faults.extend(faults)
+    found.fetch(wanted)
+    assert not hub.faults
+    assert same_bytes(found, wanted, donor)
+    assert (hub.sent() - before > sum(entry.nbytes for entry in wanted)) == ("short" in faults)
+
+
 def test_a_refusal_is_told_at_once_and_silence_after_patience(hub: Hub, tmp_path: Path) -> None:
     found = repository(hub, tmp_path)
     wanted = experts(found)

@@ -66,7 +66,7 @@ def test_a_quote_stays_inside_the_checkout(file: str) -> None:
 
 
 def test_a_calculation_may_use_other_facts_and_not_itself() -> None:
-    base = {"label": "measured", "statement": "s", "scope": "here"}
+    base: dict[str, object] = {"label": "measured", "statement": "s", "scope": "here"}
     facts = tuple(
         Fact.model_validate(base | one)
         for one in (
@@ -80,9 +80,9 @@ def test_a_calculation_may_use_other_facts_and_not_itself() -> None:
     assert (second.agrees, second.found) == (False, "nothing: the fact is derived from itself (self from self)")
 
 
-def of(*facts: dict[str, object]) -> list[tuple[bool | None, str]]:
-    base = {"label": "measured", "statement": "s", "scope": "here"}
-    return [(one.agrees, one.found) for one in findings(tuple(Fact.model_validate(base | fact) for fact in facts))]
+def of(*facts: Mapping[str, object]) -> list[tuple[bool | None, str]]:
+    base: dict[str, object] = {"label": "measured", "statement": "s", "scope": "here"}
+    return [(one.agrees, one.found) for one in findings(tuple(Fact.model_validate({**base, **fact}) for fact in facts))]
 
 
 def reckoned(name: str, value: str, expression: str, unit: str | None = None) -> dict[str, object]:

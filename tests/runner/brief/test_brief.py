@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from pydantic import TypeAdapter, ValidationError
 
+from runner.brief.manner import manner_of
 from runner.brief.reading import READING
 from runner.brief.render import LANGUAGES, brief_of, fenced, quoted, render
 from runner.check import looked_at
 from runner.checks.duties import DELIVERED
 from runner.errors import InputError
 from runner.model.order import Order, OrderFile, WorkOrder, parse_order
+from runner.model.order.measure import Measure
 from runner.paths import source_root
 from runner.plan import compile_plan
 from runner.plan_parameters import judgement_digest
@@ -47,6 +50,15 @@ CHANGES = [
     ("margin: 0.05", "margin: 0.06", r"0\.06"),
     ("pairs: 6", "pairs: 8", r" 8 (pairs|組)"),
     ("pass_at: 88", "pass_at: 90", r"launch <= 90 µs"),
+    ("argv: [--cold, ", "argv: [--warm, ", r"`bench\.py --warm --rows '1 4'`"),
+    ("clocks locked", "clocks free", r": `clocks free`"),
+    ("94 µs cold", "95 µs cold", r": `recorded: 95 µs cold`"),
+    ("kind: recorded", "kind: same-session", r": `same-session: 94 µs cold`"),
+    ("arms: [off, on, off]", "arms: [on, on]", r": `on; on`"),
+    ("repeats: 3", "repeats: 1", r"(repeats|繰り返し回数): `1`"),
+    ("statistic: p95", "statistic: max", r"(statistic|統計量): `max`"),
+    ("per: [layer, rank]", "per: [rank]", r": `rank`"),
+    ("cold time of a launch", "warm time of a launch", r"`kernel-time`: `warm time of a launch`"),
     ("value: 190", "value: 180", r"> 180"),
     ("documents: 24", "documents: 30", r"documents = 30"),
 ]
@@ -116,6 +128,18 @@ def test_a_gate_that_cannot_be_sealed_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="how this gate judges") as caught:
         brief_of(write_order(tmp_path, kernel_order().replace("bound: 0.001", "bound: tight")))
     assert "gates.kld: bound" in caught.value.where
+
+
+def test_every_field_of_a_measurement_has_its_phrase_in_every_language() -> None:
+    """A field that is added is shown, or the brief cannot be made."""
+    phrases = yaml.safe_load((source_root() / "runner" / "brief" / "phrases.yaml").read_text(encoding="utf-8"))
+    named = Measure.model_fields.keys() - {"place", "thresholds"}
+    assert named <= phrases.keys()
+    assert all(set(phrases[name]) == set(LANGUAGES) for name in named)
+    order = parse_order((GOLDEN / "order.yaml").read_text(encoding="utf-8"))
+    (measure,) = (gate.measure for gate in order.gates if gate.planned)
+    assert measure is not None
+    assert manner_of(measure).keys() == named
 
 
 def test_no_other_language() -> None:

@@ -306,6 +306,41 @@ def reaches(keeper: str) -> None:
     ctypes.CDLL(None).ptrace(16, parent, 0, 0)
 
 
+def _parent(process: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])]
+    return []
+
+
+def names_badly(where: str) -> None:
+    """A file whose name would be a line of the answer's own, and steer a terminal."""
+    honest()
+    Path(where, "x\nnext: runner execute evil\x1b[2J.txt").touch()
+
+
+def forges(outside: str) -> None:
+    """A report of its own in the place of the keeper's, by every way to the keeper's files, after a deed outside."""
+    honest()
+    with contextlib.suppress(OSError):
+        Path(outside).write_text("x")
+    libc, parent = ctypes.CDLL(None, use_errno=True), os.getppid()
+    line = b'{"exit_code": 0, "left": [], "wrote": [], "opened": [], "reached": [], "unseen": "", "all": true}\n'
+    keeper = libc.syscall(434, parent, 0)  # pidfd_open
+    libc.unshare(0x20000000)  # CLONE_NEWPID
+    child = os.fork()
+    if child == 0:
+        keepers = [parent, *_parent(parent)]
+        for number in range(3, 20):
+            given = libc.syscall(438, keeper, number, 0)  # pidfd_getfd
+            with contextlib.suppress(OSError):
+                os.write(given, line)
+            for process in keepers:
+                with contextlib.suppress(OSError):
+                    os.write(os.open(f"/proc/{process}/fd/{number}", os.O_WRONLY | os.O_NONBLOCK), line)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
 def nests(places: str, depth: str) -> None:
     """Folders in one another, more than a walk by recursion can follow; the last one is closed."""
     honest()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.craft.call_table import ABSENT, CALLS, FORBIDDEN, NUMBERS, PRETENDED
+from runner.craft.call_table import ABSENT, CALLS, FORBIDDEN, NUMBERS, PRETENDED, REFUSED
 from runner.craft.calls import NOTED, Calls
 from runner.craft.others import EVERYBODY
 
@@ -92,6 +92,16 @@ def test_what_lies_in_its_own_folders_is_its_own(tmp_path: Path) -> None:
         ("prctl(4, 0); open('../else/a', 'w')", ["else/a"], []),
         ("prctl(4, 0); open('a', 'w').close(); os.chown('a', -1, -1); os.utime('a')", [], []),
         ("open('/dev/null', 'w'); open('/proc/self/comm', 'w')", [], []),
+        ("os.dup2(os.pipe()[1], 1); os.system('echo > /dev/stdout; echo > /dev/fd/1')", [], []),
+        ("tried(os.open, '/dev/nvidia99', os.O_RDWR)", [], []),
+        ("import pty; pid, end = pty.fork(); pid or os._exit(0); os.waitpid(pid, 0)", [], []),
+        ("one, two = os.openpty(); os.fchmod(two, 0o600); os.close(os.open(os.ttyname(two), os.O_RDWR))", [], []),
+        ("open('/dev/full', 'w'); open('/dev/zero', 'r+b', 0); tried(open, '/dev/tty', 'w')", [], []),
+        ("tried(open, '/dev/null_payload/x', 'w')", ["/dev/null_payload/x"], []),
+        ("tried(open, '/dev/zero.d/x', 'w'); tried(os.rmdir, '/dev/dri.old')", ["/dev/zero.d/x", "/dev/dri.old"], []),
+        ("tried(os.open, '/dev/nvidia-none/x', os.O_RDWR | os.O_CREAT)", ["/dev/nvidia-none/x"], []),
+        ("tried(os.rmdir, '/dev/null')", ["/dev/null"], []),
+        ("tried(os.rename, '/dev/zero', '/dev/zero/x')", ["/dev/zero", "/dev/zero/x"], []),
         ("open('/dev/shm/carve-test', 'w').close(); os.remove('/dev/shm/carve-test')", [], []),
     ],
 )
@@ -103,7 +113,12 @@ def test_where_a_call_leads_is_what_is_noted(tmp_path: Path, program: str, wrote
     "program",
     [
         "assert tried(os.kill, PARENT, signal.SIGCONT) == 1",
-        "assert tried(signal.pidfd_send_signal, os.pidfd_open(PARENT), signal.SIGCONT) == 1",
+        "assert tried(os.pidfd_open, PARENT) == 1",
+        "place = os.open(f'/proc/{PARENT}', 0); assert tried(signal.pidfd_send_signal, place, signal.SIGCONT) == 1",
+        "import fcntl; assert tried(fcntl.fcntl, socket.socket(), fcntl.F_SETOWN, PARENT) == 1",
+        "assert by_number(312, 272, os.getpid(), PARENT, 0, 0, 0) == 1",  # kcmp
+        "assert by_number(312, 272, PARENT, os.getpid(), 0, 0, 0) == 1",
+        "assert by_number(298, 241, bytes(128), PARENT, -1, -1, 0) == 1",  # perf_event_open
         "assert tried(resource.prlimit, PARENT, resource.RLIMIT_CORE) == 1",
         "assert libc.ptrace(0x4206, PARENT, 0, 0) == -1 and ctypes.get_errno() == 1",
         "assert libc.ptrace(16, PARENT, 0, 0) == -1 and ctypes.get_errno() == 1",
@@ -117,7 +132,6 @@ def test_where_a_call_leads_is_what_is_noted(tmp_path: Path, program: str, wrote
         "assert by_number(251, 30, 1, PARENT, 3 << 13) == 1",  # ioprio_set
         "assert by_number(256, 238, PARENT, 0, 0, 0) == 1",  # migrate_pages
         "assert by_number(279, 239, PARENT, 0, 0, 0, 0, 0) == 1",  # move_pages
-        "assert by_number(440, 440, os.pidfd_open(PARENT), 0, 0, 20, 0) == 1",  # process_madvise
         "libc.prctl(4, 0); assert tried(os.kill, PARENT, signal.SIGCONT) == 1",
     ],
 )
@@ -134,6 +148,10 @@ def test_groups_and_everybody_at_once_are_out_of_reach_too(tmp_path: Path) -> No
     user = "assert tried(os.setpriority, os.PRIO_USER, 0, 19) == 1"
     assert asked(tmp_path, user)["reached"] == [EVERYBODY]
     assert asked(tmp_path, "assert tried(os.kill, -1, signal.SIGCONT) == 1")["reached"] == [EVERYBODY]
+    (one,) = asked(tmp_path, "import fcntl; assert tried(fcntl.fcntl, 0, 8, -os.getpgid(PARENT)) == 1")["reached"]
+    assert one.startswith("process ")
+    everywhere = "assert by_number(298, 241, bytes(128), -1, 0, -1, 0) == 1"  # perf_event_open
+    assert asked(tmp_path, everywhere)["reached"] == [EVERYBODY]
 
 
 def test_a_service_of_the_machine_is_named(tmp_path: Path) -> None:
@@ -186,6 +204,20 @@ for number in (0, os.getpid(), child.pid):
     os.sched_setscheduler(number, os.SCHED_BATCH, os.sched_param(0))
     assert not by_number(251, 30, 1, number, 3 << 13)
 os.setpriority(os.PRIO_PGRP, child.pid, 19)
+import asyncio, fcntl, threading
+async def wait():
+    return await (await asyncio.create_subprocess_exec("true")).wait()
+assert asyncio.run(wait()) == 0
+handle = os.pidfd_open(os.getpid())
+by_number(438, 438, handle, 0, 0)
+threading.Thread(target=int).start()
+assert libc.unshare(0x600) == 0
+with socket.socket() as one:
+    for number in (os.getpid(), -child.pid, 0):
+        fcntl.fcntl(one, fcntl.F_SETOWN, number)
+    fcntl.fcntl(one, fcntl.F_SETFL, fcntl.fcntl(one, fcntl.F_GETFL) | os.O_NONBLOCK)
+by_number(312, 272, os.getpid(), os.getpid(), 0, 0, 0)
+by_number(298, 241, bytes(128), 0, -1, -1, 0)
 os.kill(child.pid, signal.SIGCONT)
 os.kill(child.pid, signal.SIGKILL)
 child.wait()
@@ -214,6 +246,20 @@ os.execve(memory, ["sh", "-c", "echo > ../else/a"], {})
     assert noted(tmp_path, program) == (["else/a"], [])
 
 
+def test_a_terminal_of_others_is_none_of_its_own(tmp_path: Path) -> None:
+    """Neither to write to, nor to type into or to take, which ask for no more than reading."""
+    ours, theirs = os.openpty()
+    name = os.ttyname(theirs)
+    program = f"import fcntl; end = os.open({name!r}, os.O_RDONLY | os.O_NOCTTY)\n"
+    try:
+        assert noted(tmp_path, program) == ([], [])
+        assert noted(tmp_path, program + "tried(fcntl.ioctl, end, 0x5412, b' ')") == ([name], [])
+        assert noted(tmp_path, f"os.open({name!r}, os.O_WRONLY | os.O_NOCTTY)") == ([name], [])
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
 def test_paths_cannot_be_moved_under_the_keeper(tmp_path: Path) -> None:
     """Not even where a process has a name space of its own."""
     program = """
@@ -224,6 +270,37 @@ for space in (0, 0x00020000):
     assert libc.chroot(b"m") == -1 and ctypes.get_errno() == 1
 """
     assert noted(tmp_path, program) == ([], [])
+
+
+def test_nothing_gets_into_a_name_space_where_numbers_mean_others(tmp_path: Path) -> None:
+    """Neither by itself nor by a child, whose old way and new way to begin are both closed; plain children begin."""
+    program = """
+import errno
+for space in (0x80, 1 << 17, *(1 << bit for bit in range(25, 31))):
+    assert libc.unshare(space) == -1 and ctypes.get_errno() == errno.EPERM
+    if space != 0x80:
+        assert by_number(56, 220, space | signal.SIGCHLD, 0, 0, 0, 0) == errno.EPERM
+assert by_number(435, 435, bytes(88), 88) == errno.ENOSYS
+assert by_number(308, 268, os.open("/proc/self/ns/pid", 0), 0) == errno.EPERM
+assert subprocess.run(["sh", "-c", "true & wait"], close_fds=False).returncode == 0
+"""
+    assert asked(tmp_path, program)["reached"] == []
+
+
+def test_whom_a_call_means_cannot_be_exchanged_after_the_look(tmp_path: Path) -> None:
+    """A process named in memory, or by a descriptor of any kind: refused for one's own as well, and nobody is named."""
+    program = """
+import errno, fcntl, struct
+with socket.socket() as one:
+    for request in (0x8901, 0x8902):
+        assert tried(fcntl.ioctl, one, request, struct.pack("i", os.getpid())) == errno.EPERM
+    assert tried(fcntl.fcntl, one, 15, struct.pack("ii", 1, os.getpid())) == errno.EPERM
+assert tried(signal.pidfd_send_signal, os.pidfd_open(os.getpid()), signal.SIGCONT) == errno.ENOSYS
+assert prctl(62, 1, PARENT, 0, 0) == -1 and ctypes.get_errno() == errno.EPERM
+for intel, arm in ((321, 280), (323, 282), (300, 262)):
+    assert by_number(intel, arm, 0, 0, 0) == errno.EPERM
+"""
+    assert asked(tmp_path, program)["reached"] == []
 
 
 def test_what_is_left_in_shared_memory_is_noted(tmp_path: Path) -> None:
@@ -253,7 +330,7 @@ for call in (libc.sethostname, libc.setdomainname):
 def test_every_call_of_the_table_has_a_number_of_its_own() -> None:
     for _, numbers in NUMBERS.values():
         assert len(set(numbers.values())) == len(numbers)
-        assert {*ABSENT, *FORBIDDEN, *PRETENDED} <= numbers.keys()
+        assert {*ABSENT, *FORBIDDEN, *PRETENDED, *REFUSED} <= numbers.keys()
     assert NUMBERS["x86_64"][1].keys() >= CALLS.keys()
     old = CALLS.keys() - NUMBERS["aarch64"][1].keys()
     assert old == {

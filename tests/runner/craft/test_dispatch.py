@@ -27,6 +27,7 @@ from runner.model.attempt import Attempt
 from runner.model.order import load_order
 from runner.paths import source_root
 from runner.report_text import attempt_lines
+from runner.status import order_states
 from runner.steps.state import Silent
 from tests.runner.craft.bench_kit import LIMITS, Kit, git, order_text
 from tests.runner.test_workflow import ask
@@ -152,6 +153,23 @@ def test_a_lease_is_taken_while_nobody_else_takes_one(kit: Kit, monkeypatch: pyt
     assert locked == [True, True]
     with alone():
         pass  # it is over
+
+
+@pytest.mark.parametrize(("allowed", "code"), [("kernels/cpu/toy.txt, kernels/cpu/x*", 0), ("kernels/cpu/toy.txt", 1)])
+def test_a_name_of_a_craftsperson_stays_on_its_line(
+    kit: Kit, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, allowed: str, code: int
+) -> None:
+    """As a file of the candidate, and in a finding, a note and a state."""
+    kit.order.write_text(order_text(allowed))
+    kit.crew("names_badly", "kernels/cpu", limits=LIMITS.replace("}", ", attempts: 1}"))
+    monkeypatch.setattr("runner.paths.source_root", lambda: kit.checkout)
+    assert run(["dispatch", str(kit.order), "--to", "crafter"]) == code
+    told = capsys.readouterr()
+    shown = "x\\u000anext: runner execute evil\\u001b[2J.txt"
+    assert shown in told.out
+    assert ("candidate" in told.out, "kernels/cpu/toy.txt" in told.out) == (True, True)
+    lines = [*told.out.splitlines(), *told.err.splitlines(), *(one.detail for one in order_states(kit.workspace))]
+    assert not any(line.startswith("next: runner execute evil") for text in lines for line in text.splitlines())
 
 
 def test_only_one_process_works_on_an_order(kit: Kit) -> None:

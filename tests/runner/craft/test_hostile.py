@@ -153,6 +153,13 @@ def test_what_one_does_with_a_clone_of_ones_own_is_nobodys_business(kit: Kit, wa
     assert attempt.session.meanwhile == ()
 
 
+def test_nobody_writes_the_report_of_their_own_session(kit: Kit, walls: str, private: Path) -> None:
+    kit.crew("forges", private / "outside", limits=ONCE)
+    found = {finding.kind: finding.detail for finding in attempt_of(kit).findings}
+    assert f"{private}/outside" in found["outside-clone"]
+    assert "process 1 (" in found["outside-process"] if walls != "none" else "process " in found["outside-process"]
+
+
 def test_looking_around_is_nobodys_business(kit: Kit, walls: str) -> None:
     kit.crew("looks_around")
     assert attempt_of(kit).findings == ()
