@@ -64,7 +64,7 @@ def replay(
 def _all_are_sampled(measured: Measured, kept: Mapping[str, bytes], where: str) -> None:
     """Whatever was measured is judged: a reading that was left out could be the one that fails."""
     from serve.instruments.base import inputs  # noqa: PLC0415  # only --deep needs the instruments
-    from serve.instruments.registry import instrument, parse  # noqa: PLC0415
+    from serve.instruments.registry import read  # noqa: PLC0415
 
     sampled = {sample.window for sample in measured.samples}
     for window in measured.plan.windows:
@@ -73,7 +73,7 @@ def _all_are_sampled(measured: Measured, kept: Mapping[str, bytes], where: str) 
             continue
         place = f"{where}, window {window.id}"
         try:
-            instrument(*parse(window.instrument)).reduce([read_evidence(kept[name], place) for name in names], window)
+            read([read_evidence(kept[name], place) for name in names], window)
         except EvidenceError:
             continue  # it says nothing that could be judged
         raise TrustError("a sample was left out", where=place, expected="what its evidence gives", found="no sample")
@@ -81,7 +81,7 @@ def _all_are_sampled(measured: Measured, kept: Mapping[str, bytes], where: str) 
 
 def _disturbed_are_sampled(measured: Measured, index: EvidencePart, kept: Mapping[str, bytes], where: str) -> None:
     """A disturbed block stays in the record beside the one that was measured in its place."""
-    from serve.instruments.registry import instrument, parse  # noqa: PLC0415  # only --deep needs the instruments
+    from serve.instruments.registry import read  # noqa: PLC0415  # only --deep needs the instruments
 
     windows = {window.id: window for window in measured.plan.windows}
     named = {digest for sample in measured.samples for digest in sample.evidence}
@@ -94,7 +94,7 @@ def _disturbed_are_sampled(measured: Measured, index: EvidencePart, kept: Mappin
         if window is None:
             continue  # refused where the material is compared with the plan
         try:
-            disturbed = instrument(*parse(window.instrument)).reduce([evidence], window).disturbed
+            disturbed = read([evidence], window).disturbed
         except EvidenceError:
             continue  # it says nothing that could be judged
         if disturbed:
@@ -115,11 +115,10 @@ def _compare(
 ) -> None:
     """Every field of the sample; of a divergence from ``extracts`` all but its whole figures."""
     from serve.instruments.drawn import reduce_extracts  # noqa: PLC0415  # only --deep needs the instruments
-    from serve.instruments.registry import instrument, parse  # noqa: PLC0415
+    from serve.instruments.registry import read  # noqa: PLC0415
 
     try:
-        reader = instrument(*parse(sample.instrument))
-        again = reduce_extracts(evidence, window, sample) if extracts else reader.reduce(evidence, window)
+        again = reduce_extracts(evidence, window, sample) if extracts else read(evidence, window)
     except (ArithmeticError, AttributeError, EvidenceError, LookupError, TypeError, ValueError) as error:
         raise TrustError(
             "evidence that its instrument cannot read", where=where, expected=sample.instrument, found=repr(error)

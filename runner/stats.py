@@ -25,6 +25,7 @@ DOCUMENTS = 20
 """Fewest documents that a quality verdict may rest on."""
 MOST_DOCUMENTS = 1000
 """More would be measured for days and say no more; their binomial coefficients are beyond binary64."""
+_MOST_NATS = 709.0
 _IN_DOUBLES = 1000
 """Throws whose binomial coefficients all are binary64 numbers."""
 
@@ -35,6 +36,11 @@ def total(values: Iterable[float]) -> float:
     Python's own ``sum`` carries along what is lost from 3.12 on, and a verdict is the same wherever it is worked out.
     """
     return reduce(add, values, 0.0)
+
+
+def exponential(nats: float) -> float:
+    """e to this power, at most e⁷⁰⁹: of a larger loss it is no binary64 number, and the worst needs a figure too."""
+    return exp(min(nats, _MOST_NATS))
 
 
 @dataclass(frozen=True)

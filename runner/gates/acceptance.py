@@ -50,8 +50,8 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
             return invalid(f"{language}: only one arm was measured")
         if length < before * (1 - float(wanted.lost)):
             failures.append(f"{language}: {length:.3f} tokens a step, the incumbent's {before:.3f}")
-        if length < float(wanted.least.get(language, "0")):
-            failures.append(f"{language}: {length:.3f} tokens a step, at least {wanted.least[language]}")
+        if length < float(least := wanted.least.get(language, "0")):
+            failures.append(f"{language}: {length:.3f} tokens a step, at least {least}")
     if few and not failures:
         return Decision(Status.UNRESOLVED, tuple(few), tuple(figures))
     return by_limits(failures, tuple(figures), "drafts are accepted as before in every language")

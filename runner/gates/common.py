@@ -72,7 +72,9 @@ def parse(parameters: type[P], given: GateInput) -> P | Decision:
 def decide(parameters: type[P], kinds: tuple[type[Record], ...], given: GateInput, then: Then[P]) -> Decision:
     """The common checks, then ``then`` on readings that are all valid measurements of the planned windows.
 
-    ``kinds`` are the measures the gate reads. INVALID with every fault found; NOT_RUN where there is no sample at all.
+    ``kinds`` are the measures the gate reads. INVALID with every fault found, and where the figures are so large or so
+    small that nothing can be worked out from them: a gate that raised would let the worst candidate go without a
+    verdict. NOT_RUN where there is no sample at all.
     """
     wanted = parse(parameters, given)
     if isinstance(wanted, Decision):
@@ -93,7 +95,10 @@ def decide(parameters: type[P], kinds: tuple[type[Record], ...], given: GateInpu
         faults += sample_faults(reading.sample, reading.window, given, layers_for(given, reading.window))
     if faults:
         return invalid(*faults)
-    return then(wanted, tuple(readings), given)
+    try:
+        return then(wanted, tuple(readings), given)
+    except (ArithmeticError, ValueError):  # their words differ between versions of Python, a verdict's must not
+        return invalid("the figures of the samples lie outside what the gate can work out in binary64")
 
 
 def of_kind(readings: Iterable[Reading], kind: type[M]) -> list[tuple[Reading, M]]:

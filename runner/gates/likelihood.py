@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp
 from statistics import median
 
 from runner.gates.base import GateInput, GateParameters, Limit
 from runner.gates.common import Decision, Reading, by_limits, figure, invalid, of_kind
 from runner.model.sample import DocumentMeasure, PerplexityMeasure
 from runner.model.verdict import Figure, Status
-from runner.stats import DOCUMENTS, total, worst_end
+from runner.stats import DOCUMENTS, exponential, total, worst_end
 
 
 class PerplexityParameters(GateParameters):
@@ -82,7 +81,7 @@ def _limit_figure(wanted: PerplexityParameters, documents: Sequence[DocumentMeas
 
 def perplexity(documents: Sequence[DocumentMeasure]) -> float:
     """Over all documents together. Raises ZeroDivisionError where no token was scored."""
-    return exp(total(float(one.nll) for one in documents) / sum(one.tokens for one in documents))
+    return exponential(total(float(one.nll) for one in documents) / sum(one.tokens for one in documents))
 
 
 def _paired(

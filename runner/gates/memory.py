@@ -37,7 +37,8 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
     for reading, measure in of_kind(readings, MemoryMeasure):
         name = reading.window.id
         needed = {*wanted.predicted, *wanted.most, *wanted.least}
-        unknown = {one for rank in measure.ranks for one in needed - rank.live.keys()}
+        unknown = {one for rank in measure.ranks for one in (needed | rank.predicted.keys()) - rank.live.keys()}
+        unknown |= {one for rank in measure.ranks for one in measure.ranks[0].predicted.keys() - rank.predicted.keys()}
         if unknown or not measure.ranks:
             return invalid(f"{name}: nothing is known of {', '.join(sorted(unknown)) or 'any rank'}")
         for rank in measure.ranks:

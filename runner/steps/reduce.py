@@ -9,7 +9,7 @@ from runner.model.sample import Sample
 from runner.steps.evidence import kept_evidence, set_aside_evidence
 from runner.steps.state import Run
 from serve.instruments.base import inputs
-from serve.instruments.registry import instrument, parse
+from serve.instruments.registry import read
 
 
 def reduce(run: Run) -> Run:
@@ -40,7 +40,7 @@ def sample_of(run: Run, window: PlannedWindow) -> Sample | None:
 
 def _reduced(run: Run, window: PlannedWindow, found: list[Evidence]) -> Sample | None:
     try:
-        return instrument(*parse(window.instrument)).reduce(found, window)
+        return read(found, window)
     except EvidenceError as error:
         run.progress.note(f"{window.id}: {error.what}: {error.found}")
         return None

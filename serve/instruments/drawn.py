@@ -16,6 +16,7 @@ from runner.model.sample import DivergenceDocument, DivergenceMeasure, Sample
 from runner.stats import total
 from serve.instruments import kld
 from serve.instruments.answers import material
+from serve.instruments.registry import read
 
 _NOT_KEPT = "token_logprobs are missing or of another length"
 """What the instrument says of a document that was answered as forced, where it reads the extract."""
@@ -59,7 +60,7 @@ _ROUNDED = 5.1e-4
 def every_position(evidence: Sequence[Evidence], window: PlannedWindow) -> dict[str, Divergences]:
     """Each compared document at all its positions, from the full evidence; none where it says nothing to compare."""
     try:
-        measure = kld.reduce(evidence, window).measure
+        measure = read(evidence, window).measure
     except EvidenceError:
         return {}
     assert isinstance(measure, DivergenceMeasure), "the only measure of this instrument"

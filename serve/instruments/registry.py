@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from runner.digest import sha256_tree
-from runner.errors import InputError
+from runner.errors import EvidenceError, InputError
+from runner.model.evidence import Evidence
+from runner.model.plan import PlannedWindow
+from runner.model.sample import Sample
 from serve.instruments import (
     acceptance,
     agreement,
@@ -118,6 +122,25 @@ def instrument(name: str, version: int) -> Instrument:
         expected=", ".join(f"{known.NAME}@{known.VERSION}" for known in _INSTRUMENTS),
         found=f"{name}@{version}",
     )
+
+
+def read(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
+    """The window's sample by its own instrument.
+
+    Raises EvidenceError where the evidence gives none, also where what an engine answered is of a form or size that
+    nothing can be read from: such an answer is no reading, and no fault of the runner. InputError for an unknown
+    instrument.
+    """
+    reader = instrument(*parse(window.instrument))
+    try:
+        return reader.reduce(evidence, window)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise EvidenceError(
+            "evidence that its instrument cannot read",
+            where=f"window {window.id}",
+            expected=window.instrument,
+            found=repr(error),
+        ) from error
 
 
 def source_digest(known: Instrument) -> str:

@@ -50,6 +50,10 @@ def memory() -> list[Case]:
         rows = tuple(RankMemory(rank=number, predicted=live, live=live) for number in (0, 1))
         return given({"predicted": list(HELD)}, CANDIDATE_ONLY, [(of, sample(of, MemoryMeasure(ranks=rows)))])
 
+    def foretold_by(*ranks: Mapping[str, int]) -> GateInput:
+        rows = tuple(RankMemory(rank=at, predicted=dict(one), live=dict(HELD)) for at, one in enumerate(ranks))
+        return given({}, CANDIDATE_ONLY, [(of, sample(of, MemoryMeasure(ranks=rows)))])
+
     reading = (of, sample(of, MemoryMeasure(ranks=())))
     edge = {"weights_bytes": WEIGHTS + WEIGHTS // 50}
     by_layer = {"scratch_bytes": 72 * SCRATCH}
@@ -94,6 +98,8 @@ def memory() -> list[Case]:
             "INVALID",
             "known of pool_bytes",
         ),
+        ("more-predicted_invalid", foretold_by(dict(HELD) | {"pool": 1}, HELD), "INVALID", "nothing is known of pool"),
+        ("one-rank-predicted_invalid", foretold_by(HELD, {}), "INVALID", "nothing is known of graph_bytes"),
         ("no-rank_invalid", given({}, CANDIDATE_ONLY, [reading]), "INVALID", "nothing is known of any rank"),
         ("sample-of-another-kind_invalid", given({}, CANDIDATE_ONLY, [other(reading)]), "INVALID", "no reading for"),
         ("not-measured_invalid", given({}, CANDIDATE_ONLY, [(of, None)]), "NOT_RUN", "no sample"),
@@ -218,7 +224,7 @@ def score() -> list[Case]:
 def agreement() -> list[Case]:
     def record(number: int = 1, *, documents: int = 8, digest: str = DIGEST, theirs: str = "150.05", **far: str) -> Any:
         of = window(f"agreement-{number}", "shared-a", "agreement", "incumbent", arguments={"digest": DIGEST})
-        told = {"tokens": 100, "served": "150", "theirs": theirs, "ours": "150.01"}
+        told = {"tokens": 100, "served": far.get("served", "150"), "theirs": theirs, "ours": "150.01"}
         rows = {"median": "0.001", "ninth_decile": "0.002", "largest": "0.01"}
         measure = AgreementMeasure(
             record=digest,
@@ -263,6 +269,8 @@ def agreement() -> list[Case]:
         ("another-perplexity_fail", one(record(theirs="150.2")), "FAIL", "perplexity 4.490"),
         ("a-lower-perplexity_fail", one(record(theirs="149.8")), "FAIL", "perplexity 4.472"),
         ("a-stricter-line_fail", one(record(), perplexity="0.0004"), "FAIL", "perplexity"),
+        ("beyond-any-exponential_fail", one(record(theirs="250000")), "FAIL", "perplexity 82184"),
+        ("served-without-any-loss_invalid", one(record(served="-250000")), "INVALID", "work out in binary64"),
         ("another-record_invalid", one(record(digest="b" * 64)), "INVALID", "sealed was aaaa"),
         ("few-documents_invalid", one(record(documents=7)), "INVALID", "7 documents, at least 8"),
         ("no-document_invalid", one(record(documents=0), documents=0), "INVALID", "0 documents, at least 0"),

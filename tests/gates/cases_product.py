@@ -176,6 +176,12 @@ def sensitivity() -> list[Case]:
             "FAIL",
             "layers.9",
         ),
+        (
+            "beyond-any-exponential_fail",
+            one(first, row("together", 2500)),
+            "FAIL",
+            "together: perplexity rises by up to",
+        ),
         ("nothing-together_invalid", one(first, second), "INVALID", "all of them together"),
         ("only-together_invalid", one(below), "INVALID", "not every layer"),
         ("a-layer-twice_invalid", one(first, first, below), "INVALID", "not every layer"),

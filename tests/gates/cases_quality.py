@@ -124,6 +124,7 @@ def _perplexity(name: str, roles: dict[str, str]) -> list[Case]:
     failed = sample(own, same, engagement=engagement, faults=("d07: HTTP 500: out of memory",))
     return [
         ("FL-71-everything-worse_fail", one(_documents(203.9, 24, 100)), "FAIL", "half of the documents"),
+        ("beyond-any-exponential_fail", one(_documents(250000, 24, 100)), "FAIL", "half of the documents"),
         ("FL-15-loops_fail", one(_documents(600, 24, 100)), "FAIL", "half of the documents"),
         ("eight-of-24-worse_fail", one(_documents(200, 24, 100, 8, 4.0)), "UNRESOLVED", "the interval reaches"),
         ("line-crossed_fail", one(same, parameters={"perplexity": "7.3"}), "FAIL", "the line 7.3"),
