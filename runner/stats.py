@@ -100,6 +100,13 @@ def full_coverage(pairs: int) -> float:
     return 1 - 2.0 ** (1 - pairs)
 
 
+def fewest(coverage: float) -> int:
+    """Values whose whole range covers the median with so much. Raises ValueError for a coverage that no number has."""
+    if not 0 <= coverage < 1:
+        raise ValueError(f"no number of values covers a median with {coverage}")
+    return next(count for count in range(1, 64) if full_coverage(count) >= coverage)
+
+
 def supports(primaries: int, pairs: int) -> bool:
     """Whether ``pairs`` pairs carry ``primaries`` primary metrics: 2^(1−n) ≤ 0.05 / k."""
     return pairs >= 1 and primaries >= 1 and 2.0 ** (1 - pairs) <= FAMILY_ERROR / primaries

@@ -49,7 +49,7 @@ def check_self_test(report: ReportPredicate, planned: list[tuple[str, int]], whe
     for test in report.self_test:
         place = f"{where}, self_test of {test.gate}@{test.version}"
         same("a gate was not shown to fail where it must", True, test.status is not Status.PASS, place)
-        known = sorted(must_fail(test.gate))
+        known = sorted(must_fail(test.gate, test.version))
         if not known or not test.case.endswith("_fail"):
             expected = ", ".join(known) or "one of a gate that is known here"
             raise TrustError(
@@ -65,7 +65,8 @@ def check_self_test(report: ReportPredicate, planned: list[tuple[str, int]], whe
 
 def unknown_cases(report: ReportPredicate) -> tuple[str, ...]:
     """Cases of the self-test that this checkout does not have, with their gate."""
-    return tuple(f"{test.gate} {test.case}" for test in report.self_test if test.case not in must_fail(test.gate))
+    shown_here = ((test, must_fail(test.gate, test.version)) for test in report.self_test)
+    return tuple(f"{test.gate} {test.case}" for test, known in shown_here if test.case not in known)
 
 
 _FILE = re.compile(r"evidence/((?P<window>[^/]+)|(disturbed|aborted)/(?P<again>[^/]+)\.[1-9][0-9]*)\.json")

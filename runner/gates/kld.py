@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from runner.gates.base import GateInput, GateParameters, Limit
 from runner.gates.common import Decision, Reading, by_limits, decide, figure, invalid, of_kind, verdict
 from runner.model.sample import DivergenceMeasure
@@ -59,15 +61,18 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
             failures.append(f"{name}: top-1 agrees at {agreed:.4f} of the positions, the bound {wanted.top1}")
         if wanted.worst is not None and worst > float(wanted.worst):
             failures.append(f"{name}: KL of a position up to {worst:.3g} nats, the bound {wanted.worst}")
-    floors = [
-        max(_means(divergence), default=0.0) for reading, divergence in measured if reading.window.arm == "incumbent"
-    ]
-    floor = max(floors, default=0.0)
+    floor = floor_of(measured)
     figures.append(figure("incumbent against itself", floor, unit="nats"))
     if floor > float(wanted.bound):
         reason = f"the incumbent differs from itself by {floor:.3g} nats, above the bound {wanted.bound}"
         return Decision(Status.UNRESOLVED, (reason, *failures), tuple(figures))
     return by_limits(failures, tuple(figures), "the divergence stays inside the bounds")
+
+
+def floor_of(measured: Iterable[tuple[Reading, DivergenceMeasure]]) -> float:
+    """Largest mean KL of a document of the incumbent against itself, in nats."""
+    incumbents = (divergence for reading, divergence in measured if reading.window.arm == "incumbent")
+    return max((max(_means(divergence), default=0.0) for divergence in incumbents), default=0.0)
 
 
 def _means(divergence: DivergenceMeasure) -> list[float]:

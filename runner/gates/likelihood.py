@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from runner.gates.base import GateInput, GateParameters, Limit
+from runner.gates.by_class import Classes, judge_classes
 from runner.gates.common import Decision, Reading, by_limits, figure, invalid, of_kind
 from runner.model.sample import DocumentMeasure, PerplexityMeasure
 from runner.model.verdict import Figure, Status
@@ -25,31 +26,70 @@ class PerplexityParameters(GateParameters):
 
 def noninferior(wanted: PerplexityParameters, readings: tuple[Reading, ...], given: GateInput) -> Decision:
     """PASS with the worst end inside the margin, FAIL with the median outside, UNRESOLVED between."""
-    incumbent, candidate = measure_of(readings, "incumbent"), measure_of(readings, "candidate")
-    if candidate is None:
-        return _absolute(wanted, incumbent)
-    if incumbent is None:
-        return invalid("no window of the incumbent to compare with")
-    pairs, fault = _paired(incumbent.documents, candidate.documents)
-    if fault:
-        return invalid(fault)
-    deltas = [(float(mine.nll) - float(theirs.nll)) / mine.tokens for theirs, mine in pairs]
+    pairs = _pairs(wanted, readings)
+    if isinstance(pairs, Decision):
+        return pairs
+    deltas, candidate = [_delta(*pair) for pair in pairs], [mine for _, mine in pairs]
     interval, middle = worst_end(deltas, float(wanted.coverage)), median(deltas)
     figures = (
         figure("documents", len(deltas)),
         figure("median increase", middle, unit="nats a token"),
         figure("worst end", interval.high, unit="nats a token", limit=f"<= {wanted.margin}"),
         figure("coverage", interval.coverage, limit=f">= {wanted.coverage}"),
-        figure("perplexity incumbent", perplexity(incumbent.documents)),
-        _limit_figure(wanted, candidate.documents),
+        figure("perplexity incumbent", perplexity([theirs for theirs, _ in pairs])),
+        _limit_figure(wanted, candidate),
     )
-    failures = _line(wanted, candidate.documents)
+    failures = _line(wanted, candidate)
     if middle > float(wanted.margin):
         failures.append(f"half of the documents are worse by more than {middle:.4g} nats a token")
     if not failures and interval.high > float(wanted.margin):
         reason = f"the interval reaches {interval.high:.4g} nats a token, the margin is {wanted.margin}"
         return Decision(Status.UNRESOLVED, (reason,), figures)
     return by_limits(failures, figures, "no document class is worse by more than the margin")
+
+
+def noninferior_by_class(wanted: PerplexityParameters, readings: tuple[Reading, ...], given: GateInput) -> Decision:
+    """As :func:`noninferior` in every language by itself: see :mod:`runner.gates.by_class`."""
+    pairs = _pairs(wanted, readings)
+    if isinstance(pairs, Decision):
+        return pairs
+    odd = [mine.id for theirs, mine in pairs if theirs.language != mine.language or not mine.language]
+    if odd:
+        return invalid(f"the arms name no language, or two, of {odd[:5]}")
+    deltas, candidate = [_delta(*pair) for pair in pairs], [mine for _, mine in pairs]
+    losses: dict[str, list[float]] = {}
+    for document, delta in zip(candidate, deltas, strict=True):
+        losses.setdefault(document.language, []).append(delta)
+    interval = worst_end(deltas, float(wanted.coverage))
+    found = Classes(failures=_line(wanted, candidate))
+    found.figures += [
+        figure("documents", len(deltas)),
+        figure("median increase", median(deltas), unit="nats a token"),
+        figure("worst end", interval.high, unit="nats a token"),
+        figure("coverage", interval.coverage),
+        figure("perplexity incumbent", perplexity([theirs for theirs, _ in pairs])),
+        _limit_figure(wanted, candidate),
+    ]
+    judge_classes(losses, wanted.margin, wanted.coverage, found, unit="nats a token")
+    return found.decision("no language is worse by more than the margin")
+
+
+def _pairs(
+    wanted: PerplexityParameters, readings: tuple[Reading, ...]
+) -> list[tuple[DocumentMeasure, DocumentMeasure]] | Decision:
+    """Incumbent's and candidate's documents side by side, or the verdict where there is nothing to compare."""
+    incumbent, candidate = measure_of(readings, "incumbent"), measure_of(readings, "candidate")
+    if candidate is None:
+        return _absolute(wanted, incumbent)
+    if incumbent is None:
+        return invalid("no window of the incumbent to compare with")
+    pairs, fault = _paired(incumbent.documents, candidate.documents)
+    return invalid(fault) if fault else pairs
+
+
+def _delta(incumbent: DocumentMeasure, candidate: DocumentMeasure) -> float:
+    """Nats a token by which the candidate is worse."""
+    return (float(candidate.nll) - float(incumbent.nll)) / candidate.tokens
 
 
 def measure_of(readings: tuple[Reading, ...], arm: str) -> PerplexityMeasure | None:

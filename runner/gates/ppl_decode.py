@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from runner.gates.base import GateInput, Limit
-from runner.gates.common import Decision, Reading, decide, figure, invalid, of_kind, verdict
+from runner.gates.common import Decision, Reading, Then, decide, figure, invalid, of_kind, verdict
 from runner.gates.likelihood import PerplexityParameters, measure_of, noninferior, perplexity
 from runner.model.sample import DocumentMeasure, PerplexityMeasure
 from runner.model.verdict import Verdict
@@ -31,12 +31,19 @@ def judge(given: GateInput) -> Verdict:
 
 
 def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput) -> Decision:
+    return decide_forced(wanted, readings, given, noninferior)
+
+
+def decide_forced(
+    wanted: Parameters, readings: tuple[Reading, ...], given: GateInput, judged: Then[Parameters]
+) -> Decision:
+    """The documents ``judged``, once forcing itself has been checked."""
     vacuous = [one.window.id for one in readings if one.window.arm == "candidate" and one.window.control]
     if vacuous:
         return invalid(*(f"{window}: a control window proves nothing about the candidate" for window in vacuous))
     one_row = {boot.id for boot in given.planned_boots if boot.role == "one-row"}
     forced = tuple(one for one in readings if one.window.boot not in one_row)
-    decision, incumbent = noninferior(wanted, forced, given), measure_of(forced, "incumbent")
+    decision, incumbent = judged(wanted, forced, given), measure_of(forced, "incumbent")
     if incumbent is None:
         return decision
     controls = tuple(one for one in readings if one.window.boot in one_row)

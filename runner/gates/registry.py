@@ -19,6 +19,7 @@ from runner.gates import (
     greedy_band,
     kernel_speed,
     kld,
+    kld_v2,
     knock_out,
     kv_window,
     launches,
@@ -28,7 +29,9 @@ from runner.gates import (
     parity,
     perturbation,
     ppl_decode,
+    ppl_decode_v2,
     ppl_prefill,
+    ppl_prefill_v2,
     pressure,
     product,
     rank_skew,
@@ -61,8 +64,11 @@ _GATES: tuple[Gate, ...] = (
     pressure,
     sanitizer,
     kld,
+    kld_v2,
     ppl_prefill,
+    ppl_prefill_v2,
     ppl_decode,
+    ppl_decode_v2,
     speed,
     four_streams,
     needle,
@@ -106,6 +112,7 @@ is what is claimed, and no signature makes that true."""
 _SHARED = (
     "base.py",
     "blocks.py",
+    "by_class.py",
     "common.py",
     "engagement.py",
     "likelihood.py",
@@ -149,10 +156,10 @@ def parameter_schema(known: Gate) -> dict[str, Any]:
 
 
 def source_digest(known: Gate) -> str:
-    """Digest of the gate's own source file and of the modules all gates share."""
-    folder = Path(__file__).resolve().parent
-    own = folder / f"{known.NAME.replace('-', '_')}.py"
-    return sha256_tree(folder.parent, [own, *((folder / name).resolve() for name in _SHARED)])
+    """Digest of the gate's own source, a later version's with that of the first, and of the modules all gates share."""
+    folder, first = Path(__file__).resolve().parent, f"{known.NAME.replace('-', '_')}"
+    own = [f"{first}.py"] + ([f"{first}_v{known.VERSION}.py"] if known.VERSION > 1 else [])
+    return sha256_tree(folder.parent, [(folder / name).resolve() for name in (*own, *_SHARED)])
 
 
 class Withdrawn(Record):

@@ -17,10 +17,15 @@ CASES = Path(__file__).resolve().parents[2] / "tests" / "gates"
 """Of this checkout: whoever judges brings the cases along."""
 
 
+def folder_of(name: str, version: int) -> str:
+    """Of a gate's cases: its name, and from version 2 on ``name@version``."""
+    return name if version == 1 else f"{name}@{version}"
+
+
 @cache
-def must_fail(name: str) -> frozenset[str]:
+def must_fail(name: str, version: int) -> frozenset[str]:
     """Names of the cases that the gate must not pass; none for a gate that is not known."""
-    return frozenset(path.parent.name for path in (CASES / name).glob("*_fail/input.json"))
+    return frozenset(path.parent.name for path in (CASES / folder_of(name, version)).glob("*_fail/input.json"))
 
 
 @cache
@@ -29,7 +34,7 @@ def shown(name: str, version: int, case: str) -> Status:
 
     Raises EvidenceError where the case cannot be read, InputError where there is no such gate.
     """
-    return gate(name, version).judge(_read(CASES / name / case / "input.json")).status
+    return gate(name, version).judge(_read(CASES / folder_of(name, version) / case / "input.json")).status
 
 
 @cache
@@ -46,11 +51,12 @@ def run(known: Gate, folder: Path) -> SelfTest:
     A status of PASS means that this gate decides nothing and nothing may be signed. Raises EvidenceError where there is
     no case or where it cannot be read.
     """
-    cases = sorted((folder / known.NAME).glob("*_fail/input.json"))
+    own = folder / folder_of(known.NAME, known.VERSION)
+    cases = sorted(own.glob("*_fail/input.json"))
     if not cases:
         raise EvidenceError(
             "the gate has no case that must fail",
-            where=str(folder / known.NAME),
+            where=str(own),
             expected="<case>_fail/input.json",
             found="none",
             next_step="add the case; a gate that was never seen to fail judges nothing",

@@ -16,7 +16,7 @@ def self_test(run: Run) -> Run:
         if one.status is Status.PASS:
             raise EvidenceError(
                 f"gate {one.gate}@{one.version} passes a case it must fail",
-                where=str(selftest.CASES / one.gate / one.case),
+                where=str(selftest.CASES / selftest.folder_of(one.gate, one.version) / one.case),
                 expected="anything but PASS",
                 found="PASS",
                 next_step="mend the gate; nothing it says counts until then",

@@ -104,7 +104,7 @@ def _perplexity(name: str, roles: dict[str, str]) -> list[Case]:
     own = window(f"{name}-candidate", place, name)
     if name == "ppl-prefill":
         own = own.model_copy(update={"control": True})
-    engagement = both() if name == "ppl-decode" else _prefilled()
+    engagement = both() if name == "ppl-decode" else prefilled()
 
     def one(measure: PerplexityMeasure, **changes: Any) -> GateInput:
         parameters = {"margin": "0.02"} | changes.pop("parameters", {})
@@ -183,7 +183,7 @@ def _perplexity(name: str, roles: dict[str, str]) -> list[Case]:
     ]
 
 
-def _prefilled() -> tuple[Any, ...]:
+def prefilled() -> tuple[Any, ...]:
     """Whole documents in one step: the candidate declines, as declared, and the incumbent runs."""
     return tuple(fell_back(rank, "rows-above-limit", [WIDE]) for rank in (0, 1))
 
@@ -214,7 +214,7 @@ def ppl_decode() -> list[Case]:
     prefill_only = tuple(fell_back(rank, "rows-below-limit") for rank in (0, 1))
     return [
         *_perplexity("ppl-decode", FORCING),
-        ("SF-01-case-37-prefill-only_invalid", one(engagement=_prefilled()), "INVALID", "lna2 never ran 1..64 rows"),
+        ("SF-01-case-37-prefill-only_invalid", one(engagement=prefilled()), "INVALID", "lna2 never ran 1..64 rows"),
         ("never-called-in-decode_invalid", one(engagement=prefill_only), "INVALID", "rows-below-limit"),
         ("control-window_invalid", one(planned={"control": True}), "INVALID", "a control window proves nothing"),
         ("other-boot_invalid", one(boot="shared-b-0000000a"), "INVALID", "left no record"),

@@ -12,6 +12,7 @@ import yaml
 from runner.gates.base import GateInput
 from tests.gates import (
     cases_answers,
+    cases_by_class,
     cases_changes,
     cases_claims,
     cases_desk,
@@ -42,6 +43,9 @@ CASES = {
     "pressure": cases_gpu.pressure,
     "sanitizer": cases_gpu.sanitizer,
     "kld": cases_quality.kld,
+    "kld@2": cases_by_class.kld,
+    "ppl-prefill@2": cases_by_class.ppl_prefill,
+    "ppl-decode@2": cases_by_class.ppl_decode,
     "ppl-prefill": cases_quality.ppl_prefill,
     "ppl-decode": cases_quality.ppl_decode,
     "speed": lambda: [

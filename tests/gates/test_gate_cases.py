@@ -25,7 +25,8 @@ def name_of(case: Path) -> str:
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_case(case: Path) -> None:
     expected = yaml.safe_load((case / "expect.yaml").read_text(encoding="utf-8"))
-    verdict = registry.gate(case.parent.name, 1).judge(
+    name, _, version = case.parent.name.partition("@")
+    verdict = registry.gate(name, int(version or 1)).judge(
         GateInput.model_validate_json((case / "input.json").read_bytes())
     )
     assert verdict.status == expected["status"], verdict.reasons
@@ -37,15 +38,16 @@ def test_case(case: Path) -> None:
     assert ending != "invalid" or verdict.status in (Status.INVALID, Status.NOT_RUN)
 
 
-@pytest.mark.parametrize("gate", registry.all_gates(), ids=lambda gate: gate.NAME)
+@pytest.mark.parametrize("gate", registry.all_gates(), ids=lambda gate: f"{gate.NAME}@{gate.VERSION}")
 def test_every_gate_brings_its_cases(gate: Gate) -> None:
-    endings = [case.name.rpartition("_")[2] for case in CASES if case.parent.name == gate.NAME]
+    own = selftest.folder_of(gate.NAME, gate.VERSION)
+    endings = [case.name.rpartition("_")[2] for case in CASES if case.parent.name == own]
     assert endings.count("fail") >= 3
     assert endings.count("pass") >= 1
     assert endings.count("invalid") >= 1
 
 
-@pytest.mark.parametrize("gate", registry.all_gates(), ids=lambda gate: gate.NAME)
+@pytest.mark.parametrize("gate", registry.all_gates(), ids=lambda gate: f"{gate.NAME}@{gate.VERSION}")
 def test_the_self_test_feeds_a_case_that_is_not_passed(gate: Gate) -> None:
     told = selftest.run(gate, FOLDER)
     assert told.case.endswith("_fail")

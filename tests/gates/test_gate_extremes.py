@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from runner.gates import registry
+from runner.gates import registry, selftest
 from runner.gates.base import Gate, GateInput
 from runner.model.verdict import Status
 
@@ -49,7 +49,8 @@ def put(data: Any, path: tuple[Any, ...], number: str, whole: int) -> None:
 @settings(max_examples=30)
 @drawn(st.data())
 def test_no_gate_raises(gate: Gate, data: st.DataObject) -> None:
-    case = json.loads(data.draw(st.sampled_from(inputs(gate.NAME, "pass") + inputs(gate.NAME, "fail"))))
+    own = selftest.folder_of(gate.NAME, gate.VERSION)
+    case = json.loads(data.draw(st.sampled_from(inputs(own, "pass") + inputs(own, "fail"))))
     paths = [("samples", index, "measure") for index in range(len(case["samples"]))]
     found = [path for start in paths for path in leaves(case["samples"][start[1]]["measure"], start)]
     if not found:

@@ -10,26 +10,27 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.gates import blocks, common, engagement, likelihood, paired, registry, shift
+from runner.gates import blocks, by_class, common, engagement, likelihood, paired, registry, shift
 from runner.gates.base import GateInput
+from runner.gates.selftest import folder_of
 from runner.model.verdict import Verdict
 from tests.gates.mutants import broken, mutants_of
 
 FOLDER = Path(__file__).resolve().parent
 SHARED = {
     blocks: ("speed",),
+    by_class: ("kld@2", "ppl-prefill@2"),
     common: (),
     engagement: ("engaged", "speed", "watermark", "knock-out", "ppl-decode", "ppl-prefill"),
-    likelihood: ("ppl-prefill", "ppl-decode"),
+    likelihood: ("ppl-prefill", "ppl-decode", "ppl-prefill@2"),
     paired: ("needle", "score", "vision"),
     shift: ("watermark", "perturbation", "knock-out"),
 }
 """Modules behind several gates, and whose cases notice (none named: everybody's)."""
-THIN = ("ppl-prefill", "watermark")
+THIN = ("ppl-prefill", "ppl-prefill@2", "ppl-decode@2", "watermark")
 """Gates whose own file only names what a shared module decides."""
-GATES = {
-    vars(registry)[gate.NAME.replace("-", "_")]: (gate.NAME,) for gate in registry.all_gates() if gate.NAME not in THIN
-}
+NAMES = {folder_of(gate.NAME, gate.VERSION): gate for gate in registry.all_gates()}
+GATES = {vars(registry)[name.replace("-", "_").replace("@", "_v")]: (name,) for name in NAMES if name not in THIN}
 
 
 Expected = dict[str, Any]
@@ -58,7 +59,7 @@ def as_expected(verdict: Verdict, expected: Expected) -> bool:
 def noticed(gates: tuple[str, ...]) -> bool:
     """Whether any case of these gates does not come out as it should; a gate that raises is noticed too."""
     for name in gates:
-        judge = registry.gate(name, 1).judge
+        judge = NAMES[name].judge
         for given, expected in cases(name):
             try:
                 verdict = judge(given)
@@ -71,7 +72,7 @@ def noticed(gates: tuple[str, ...]) -> bool:
 
 @pytest.mark.parametrize(("module", "gates"), (GATES | SHARED).items(), ids=lambda part: getattr(part, "__name__", ""))
 def test_every_mutant_is_noticed(module: ModuleType, gates: tuple[str, ...]) -> None:
-    names = gates or tuple(gate.NAME for gate in registry.all_gates())
+    names = gates or tuple(NAMES)
     assert not noticed(names), "unbroken, every case comes out as it should"
     unnoticed, count = [], 0
     for mutant in mutants_of(module):

@@ -37,7 +37,7 @@ def stopped(rates: tuple[str, str], kill_lines: tuple[str, ...], line: str, told
     """A run whose second gate says ``told``; ``line`` is its order's kill line."""
     gates = "  - {name: speed, parameters: {margin_percent: 5}}\n  - {name: restore}\n"
     run = make_run(rates=rates, kill_lines=kill_lines, gates=gates, more=f"kill_lines:\n  - {line}\n")
-    shown = SelfTest(gate="restore", version=1, case=min(must_fail("restore")), status=Status.INVALID)
+    shown = SelfTest(gate="restore", version=1, case=min(must_fail("restore", 1)), status=Status.INVALID)
     changed = {"verdicts": (*run.record.verdicts, told), "self_tests": (*run.record.self_tests, shown)}
     return Run(run.record.model_copy(update=changed), run.files)
 

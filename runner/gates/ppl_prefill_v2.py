@@ -1,0 +1,23 @@
+"""``ppl-prefill`` from version 2 on: as before, and every language of the documents decides by itself."""
+
+from __future__ import annotations
+
+from runner.gates.base import GateInput
+from runner.gates.common import decide, verdict
+from runner.gates.likelihood import noninferior_by_class
+from runner.gates.ppl_prefill import Parameters
+from runner.model.sample import PerplexityMeasure
+from runner.model.verdict import Verdict
+
+NAME = "ppl-prefill"
+VERSION = 2
+
+
+def judge(given: GateInput) -> Verdict:
+    """Non-inferiority with the document as unit in every language; a control window is enough where the candidate
+    declines these rows.
+    """
+    return verdict(NAME, VERSION, decide(Parameters, (PerplexityMeasure,), given, noninferior_by_class))
+
+
+__all__ = ["NAME", "VERSION", "Parameters", "judge"]
