@@ -46,7 +46,7 @@ def odds(plan: Plan, order: RunnableOrder, manifest: SeatManifest) -> tuple[Odds
 def _odds(gate: PlannedGate, plan: Plan, order: RunnableOrder, manifest: SeatManifest) -> Odds:
     primary = primary_of(order)
     if gate.name in _BY_DOCUMENT and (documents := _most(gate, plan, "documents")):
-        return _by_document(gate, documents)
+        return _by_document(gate, documents, _languages(gate, plan))
     if gate.name == "needle" and (trials := _needles(gate, plan)):
         return _by_needle(gate, trials)
     if gate.name != "speed" or primary is None:
@@ -86,12 +86,25 @@ def _most(gate: PlannedGate, plan: Plan, name: str) -> int:
     return max((value for value in values if isinstance(value, int)), default=0)
 
 
-def _by_document(gate: PlannedGate, documents: int) -> Odds:
-    """Whatever the noise: a median document at the limit leaves each document on either side with one half."""
+def _languages(gate: PlannedGate, plan: Plan) -> int:
+    """Classes of documents that decide by themselves: from version 2 on each language, before that all together."""
+    named = [window.arguments.get("languages") for window in plan.windows if window.id in gate.windows]
+    counts = [len(languages) for languages in named if isinstance(languages, list) and languages]
+    return max(counts, default=1) if gate.version > 1 else 1
+
+
+def _by_document(gate: PlannedGate, documents: int, languages: int) -> Odds:
+    """Whatever the noise: a median document at the limit leaves each document on either side with one half.
+
+    The harm is in one class, the smallest; the others are as before.
+    """
     limit, coverage = _BY_DOCUMENT[gate.name], gate.parameters.get("coverage", _COVERAGE)
-    passes = noninferiority_power(documents, 1.0, 1.0, 1.0, float(str(coverage)))
-    harm = f"harm: half of all documents beyond {limit} {gate.parameters.get(limit)}"
-    return Odds(gate.name, 0.0, passes, 1.0, f"{documents} documents; {harm}")
+    own = documents // languages
+    passes = noninferiority_power(own, 1.0, 1.0, 1.0, float(str(coverage)))
+    those = f"{documents} documents" if languages == 1 else f"{documents} documents, {own} or more of each language"
+    whose = "all documents" if languages == 1 else "one language's documents"
+    harm = f"harm: half of {whose} beyond {limit} {gate.parameters.get(limit)}"
+    return Odds(gate.name, 0.0, passes, 1.0, f"{those}; {harm}")
 
 
 def _needles(gate: PlannedGate, plan: Plan) -> int:

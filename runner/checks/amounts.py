@@ -16,11 +16,14 @@ from runner.plan import layout_of
 from runner.plan_layout import Layout
 from runner.plan_speculation import SPECULATION
 from runner.plan_windows import MAKERS
-from runner.stats import DOCUMENTS, MOST_DOCUMENTS
+from runner.stats import DOCUMENTS, MOST_DOCUMENTS, fewest, interval_rank
 
 SCORED = frozenset({"kld", "ppl-prefill", "ppl-decode"})
 """Gates whose unit is a document of so many tokens."""
 SCORED_TOKENS = 8
+DEFAULT_DOCUMENTS = 24
+COVERAGE = "0.95"
+"""Of both where an order says nothing."""
 RATED = frozenset({"speed", "four-streams", "eager-gap"})
 """Gates that time what comes after the first token."""
 RATED_TOKENS = 8
@@ -72,6 +75,30 @@ def _bounds(path: Path, order: WorkOrder, request: GateRequest) -> Iterator[Faul
     if isinstance(order, KernelOrder | RecipeOrder) and isinstance(documents, int) and documents < DOCUMENTS:
         message = f"{request.name}: {documents} documents cannot decide, {DOCUMENTS} are needed"
         yield Fault((*path, "documents"), message)
+    elif isinstance(order, KernelOrder | RecipeOrder) and request.name in SCORED:
+        yield from _by_language(path, request)
+
+
+def _by_language(path: Path, request: GateRequest) -> Iterator[Fault]:
+    """Too few documents for every language to decide; or all languages judged together, and so many documents that one
+    of them could be ruined inside what the interval leaves out.
+    """
+    documents, languages = request.windows.get("documents", DEFAULT_DOCUMENTS), request.windows.get("languages")
+    count = len(languages) if isinstance(languages, list) and languages else len(LANGUAGES)
+    try:
+        coverage = float(str(request.parameters.get("coverage", COVERAGE)))
+        needed = fewest(coverage)
+    except ValueError:
+        return  # no number, or none that decides: another check says so
+    if not isinstance(documents, int) or not 0 < documents <= MOST_DOCUMENTS:
+        return
+    if request.version == 1:
+        if interval_rank(documents, coverage)[0] > documents // count:
+            message = f"{request.name}: version 1 would not see one of {count} languages ruined: ask for version 2"
+            yield Fault((*path[:-1], "version"), message)
+    elif documents // count < needed:
+        message = f"{request.name}: {documents} documents in {count} languages, {count * needed} are needed"
+        yield Fault((*path, "documents"), f"{message} for each to decide by itself")
 
 
 def _asked(path: Path, layout: Layout, request: GateRequest) -> Iterator[Fault]:

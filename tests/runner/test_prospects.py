@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from runner.attest import dsse
 from runner.check import looked_at
 from runner.model.order import load_order
 from runner.paths import source_root
 from runner.plan_text import draft
 from runner.prospects import prospect
+from runner.report import REPORT
 from runner.status import order_states
 from runner.steps.seats import load_manifest
 from tests.runner.records import make_workspace
@@ -45,12 +48,19 @@ def test_check_and_plan_say_it() -> None:
     assert value["adoption"] in text and "the seat is simulated" in value["adoption"]
 
 
+def _as_reported(name: str) -> str:
+    """The order's text in its newest committed report."""
+    newest = max((source_root() / "reports" / name).glob(f"*/{REPORT}"))
+    text: str = json.loads(dsse.parse(newest.read_bytes()).payload)["predicate"]["order"]["text"]
+    return text
+
+
 def test_status_proposes_an_adoption_only_where_one_could_be(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path / "w")
     for folder in ("reports", "canon"):
         shutil.copytree(source_root() / folder, workspace / folder, dirs_exist_ok=True)
     for name in ("mini-bake", "mini-lna2", "mini-overlay-layer"):
-        shutil.copy(ORDERS / f"{name}.yaml", workspace / "orders")
+        (workspace / "orders" / f"{name}.yaml").write_text(_as_reported(name), encoding="utf-8")
     found = {each.order: each for each in order_states(workspace)}
     bake = found.pop("mini-bake")
     assert bake.next.startswith("runner review ") and "2 witnesses from outside the engine are needed" in bake.detail

@@ -12,6 +12,7 @@ from tests.runner.checks.orders_for_checks import SOUND, fields
 
 GATES = {
     "kld": "{name: kld, parameters: {bound: 0.01}, windows: {%s}}",
+    "kld@2": "{name: kld, version: 2, parameters: {bound: 0.01}, windows: {%s}}",
     "needle": "{name: needle, windows: {%s}}",
     "parity": "{name: parity, windows: {%s}}",
     "finish": "{name: finish, windows: {%s}}",
@@ -80,3 +81,27 @@ def test_no_order_says_which_library_parity_judges() -> None:
     plan = compile_plan(file, load_manifest("fake"), {}, "0" * 64)
     (window,) = (one for one in plan.windows if one.id == "parity")
     assert window.arguments == {"variant": "lna2", "rows": [1]}
+
+
+@pytest.mark.parametrize(
+    ("gate", "windows", "field", "words"),
+    [
+        ("kld", "documents: 96", "version", "would not see one of 3 languages ruined: ask for version 2"),
+        ("kld", "documents: 36", "version", "would not see one of 3 languages"),
+        ("kld", "documents: 24", "", ""),
+        ("kld@2", "documents: 96", "", ""),
+        ("kld@2", "documents: 20", "", ""),
+        ("kld@2", "documents: 20, languages: [en]", "", ""),
+    ],
+)
+def test_every_language_can_decide(gate: str, windows: str, field: str, words: str) -> None:
+    found = fields(check(parse_order(with_windows(gate, windows)), load_manifest("fake")))
+    about = {name.rpartition(".")[2]: message for name, message in found.items() if name.startswith("gates.")}
+    assert (field in about) == bool(field), about
+    assert words in about.get(field, "")
+
+
+def test_a_coverage_that_six_documents_do_not_have_needs_more_of_each_language() -> None:
+    text = with_windows("kld@2", "documents: 20").replace("bound: 0.01}, win", "bound: 0.01, coverage: 0.99}, win")
+    found = fields(check(parse_order(text), load_manifest("fake")))
+    assert any("20 documents in 3 languages, 24 are needed" in message for message in found.values()), found

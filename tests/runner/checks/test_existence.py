@@ -63,7 +63,7 @@ EDITS = [
     Edit(
         "mini-overlay-layer", "unchanged: copy", "unchanged: link\n  store: packs", "recipe", "outside the pack store"
     ),
-    Edit("mini-overlay-layer", "documents: 24, tokens: 256", "documents: 5, tokens: 256", FEW, "cannot decide"),
+    Edit("mini-overlay-layer", "documents: 48, tokens: 192", "documents: 5, tokens: 192", FEW, "cannot decide"),
     Edit("mini-bake", "recipe/mini/calibration.jsonl", "recipe/mini/nope.jsonl", "recipe", "no such text"),
     Edit("mini-bake", "    documents: 36", "    documents: 37", "recipe", "too few calibration documents"),
     Edit("mini-bake", "  calibration:", "  quantiser: exllamav3\n  calibration:", "recipe.quantiser", "has no GPU"),
