@@ -70,6 +70,13 @@ def test_the_memory_window_predicts_scratch_where_it_knows_the_device() -> None:
         }
 
 
+def test_lna2s_share_is_what_a_second_stream_once_held_too() -> None:
+    """Read back on the card (H200) with lna2 booted, when each stream had scratch of its own: 86,376,964 bytes."""
+    shape = (2176, 256, 512, 3, 6)
+    whole, without = (scratch_of(names, **H200)(*shape) for names in (("incumbent", "lna2"), ("incumbent",)))
+    assert whole + (whole - without) == 86_376_964
+
+
 def test_FL_31_a_planted_fault_is_predicted_as_the_honest_kernel() -> None:
     shape = (2176, 256, 512, 3, 6)
     honest, faulty = (scratch_of([name], **H200)(*shape) for name in ("lna2", "scratch-per-layer"))
