@@ -1,8 +1,8 @@
 """What the pools of captured graphs hold on a GPU, where shapes alone decide it: a rule about torch's allocator.
 
 Tensors of up to 1 MiB lie in segments of 2 MiB, and a graph's pool holds whole segments. A capture runs on a stream of
-its own, and blocks of a pool belong to a stream: so each set of graphs (one for each pattern of variants) takes segments
-of its own. Where all tensors that a layer makes for the largest captured step would fit into one segment if they lived
+its own, and blocks of a pool belong to a stream: so each set of graphs (one for each pattern of variants) takes
+segments of its own. Where all tensors that a layer makes for the largest captured step would fit into one if they lived
 at once, each set holds exactly one. Where not, it depends on when each is freed: no rule, unknown.
 """
 
