@@ -71,7 +71,9 @@ def reproductions(entry: Signed, ledger: Ledger) -> tuple[Reproduced, ...]:
         if _second_measurement(entry, again, ledger) == claim.plan:
             found[again.digest] = _reproduced(signed, report, again.predicate)
     for again, other in ledger.of(ReportPredicate):
-        if again.digest in found or again.keys & entry.keys or again.at < entry.at or not _fails_anew(report, other):
+        if again.digest in found or again.keys & entry.keys or _age(again, ledger) < _age(entry, ledger):
+            continue
+        if not _fails_anew(report, other):
             continue
         if _second_measurement(entry, again, ledger):
             found[again.digest] = _reproduced(again, report, other)

@@ -25,6 +25,10 @@ DOCUMENTS = 20
 """Fewest documents that a quality verdict may rest on."""
 MOST_DOCUMENTS = 1000
 """More would be measured for days and say no more; their binomial coefficients are beyond binary64."""
+_LARGEST_POWER = 709
+"""e to this is still a binary64 number."""
+BEYOND = exp(_LARGEST_POWER)
+"""What :func:`growth` gives for anything larger, so that two of these say nothing about each other."""
 _IN_DOUBLES = 1000
 """Throws whose binomial coefficients all are binary64 numbers."""
 
@@ -264,6 +268,11 @@ def half_width_within(limit: float, sigma: float, count: int) -> float:
 def sigma_of_half_width(half_width: float, pairs: int = FLOOR_PAIRS) -> float:
     """Standard deviation of a pair that would give this expected A/A half width for normal noise."""
     return 2 * half_width / _expected_range(pairs)
+
+
+def growth(nats: float) -> float:
+    """The factor that a natural-log ratio is; :data:`BEYOND` where binary64 ends, which no limit lets pass."""
+    return exp(min(nats, _LARGEST_POWER))
 
 
 def percent(log_value: float) -> float:

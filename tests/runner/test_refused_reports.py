@@ -98,6 +98,15 @@ def test_a_failure_stays_one_where_it_is_copied(
     assert level(workspace) == "contradicted by runner:demo-second in run r2"
 
 
+def test_a_report_dated_ahead_is_contradicted_by_what_has_seen_it(
+    workspace: Path, demo_runner: PrivateKey, second: PrivateKey, tmp_path: Path
+) -> None:
+    publish(workspace, demo_runner, make_run(run="r1", started=START + timedelta(hours=5)), tmp_path / "a")
+    made = make_run(run="r2", seed=bytes(32), started=START + timedelta(hours=2), rates=("10", "9"))
+    publish(workspace, second, made, tmp_path / "b")
+    assert level(workspace) == "contradicted by runner:demo-second in run r2"
+
+
 def test_a_label_that_was_never_measured_takes_no_adoption_away(
     workspace: Path, demo_runner: PrivateKey, second: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
 ) -> None:
