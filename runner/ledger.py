@@ -144,8 +144,8 @@ class Ledger:
         counts = Counter(same.values())
         return {digest: counts[key] for digest, key in same.items()}
 
-    def measured(self, entry: Signed) -> Measured:
-        """What the gates of a report read, out of its file again: the ledger holds many reports and keeps this of none.
+    def whole(self, entry: Signed) -> ReportPredicate:
+        """A report out of its file again: the ledger holds many and keeps neither record nor index of any.
 
         Raises TrustError where the file has changed since.
         """
@@ -154,7 +154,11 @@ class Ledger:
             raise TrustError("a report has changed", where=entry.where, expected=entry.digest, found=sha256_bytes(data))
         report = statement.read(dsse.parse(data, entry.where).payload, entry.where)[0].predicate
         assert isinstance(report, ReportPredicate), "the ledger opened this very file as a report"
-        return unpack(report.record, entry.where)[0]
+        return report
+
+    def measured(self, entry: Signed) -> Measured:
+        """What the gates of a report read. Raises TrustError as :meth:`whole` does."""
+        return unpack(self.whole(entry).record, entry.where)[0]
 
     def check(self) -> None:
         """Raises TrustError where a parent is missing or two reports answer one intent."""
