@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <algorithm>
+
 #include "down.cuh"
 #include "gate_up.cuh"
 #include "launch.cuh"
@@ -63,14 +65,13 @@ __global__ void __launch_bounds__(threads, BITS ? blocks_per_sm : 1) routed_expe
 #ifndef CARVE_OVERLAP
   const bool never = preload_tables<threads>(problem);
 #endif
-#ifdef CARVE_FEW
-  if (problem.rows * problem.topk <= 32)
-    plan_few_routes<threads>(shared.routes, problem.ids, problem.rows, problem.topk, problem.experts);
+  if (MOST == 1 && problem.rows * problem.topk <= 32)
+    plan_few_routes(shared.routes, problem.ids, problem.rows, problem.topk, problem.by_topk, problem.experts);
   else
-#endif
     plan_routes<threads>(shared.routes, *reinterpret_cast<RoutesWork*>(fragments), problem.ids, problem.rows, problem.topk, problem.experts);
   if (threadIdx.x == 0) {
-    const unsigned long long tickets = 2ull * problem.chunks + gridDim.x, launch = number / tickets;
+    const unsigned long long tickets = 2ull * problem.chunks + gridDim.x;
+    const unsigned long long launch = number >> 32 ? number / tickets : static_cast<uint32_t>(number) / static_cast<uint32_t>(tickets);
     shared.first_ticket = launch * tickets;
     shared.launch = (launch + 1) * max_configurations + problem.configuration;
     shared.turn = never;
@@ -221,7 +222,7 @@ int plan_of(const carve_cuda_moe_call& call, const carve_cuda_device& device, Co
   const uint64_t pairs = call.rows * (call.topk < call.experts ? call.topk : call.experts), chunks = configuration.chunks;
   const uint64_t slices = pairs * (call.intermediate / 128), blocks = pairs * (call.hidden / 128);
   if (slices + chunks > max_flags) return CARVE_DECLINE_SHAPE;
-  if (slices * (call.hidden / 64) * chunks > UINT32_MAX || blocks * chunks > UINT32_MAX) return CARVE_DECLINE_SHAPE;
+  if ((slices * (call.hidden / 64) + 1) * chunks > INT32_MAX || blocks * chunks > INT32_MAX) return CARVE_DECLINE_SHAPE;
   scratch = scratch_of(configuration.chunks, call.rows, call.hidden, call.intermediate, call.topk, call.experts);
   return CARVE_OK;
 }
@@ -266,7 +267,10 @@ EXPORT int carve_cuda_moe_forward(const carve_cuda_moe_call* call) {
   problem.layer = call->layer, problem.rows = call->rows, problem.hidden = call->hidden, problem.intermediate = call->intermediate;
   problem.topk = call->topk, problem.experts = call->experts, problem.limit = call->limit;
   problem.chunks = configuration.chunks, problem.fragments = configuration.fragments;
+  problem.rows_at_once = std::min<int>(CARVE_CUDA_MAX_ROWS, configuration.fragments / (call->intermediate / 128));
   problem.x_type = call->x_type, problem.out_type = call->out_type;
+  problem.by_topk = divisor(call->topk), problem.by_chunks = divisor(configuration.chunks), problem.by_quads = divisor(call->hidden / 64);
+  problem.by_slices = divisor(call->intermediate / 128), problem.by_blocks = divisor(call->hidden / 128);
   const Kernel kernel = kernel_for(configuration.bits, call->gate.codebook, call->rows);
   if (!kernel) return CARVE_DECLINE_CODEBOOK;
 #ifdef CARVE_CLUSTER
