@@ -267,7 +267,7 @@ __device__ void combine_complete(const Problem& problem, Shared& shared, int beg
   }
 }
 
-template <int K, Codebook BOOK, int DEPTH, int LEAST, int MOST>
+template <int K, Codebook BOOK, int DEPTH, int LEAST, int MOST, bool FEW>
 __device__ void down(const Problem& problem, Shared& shared, int chunk, uint32_t ring_base, uint8_t* fragments, float* sums) {
   const int warp = threadIdx.x / 32, blocks = problem.hidden / 128, slices = problem.intermediate / 128;
   const int total = shared.routes.ranks * blocks;
@@ -292,7 +292,7 @@ __device__ void down(const Problem& problem, Shared& shared, int chunk, uint32_t
     walk.rank = first_rank;
     walk.part = begin - first_rank * blocks;
     Pairs pairs(problem, shared, count_of, first_rank);
-    const bool ask = MOST == 1 && pairs.settle(ranks_end);
+    const bool ask = FEW && pairs.settle(ranks_end);
     if (ask) pairs.point();
     Ring<K, BOOK, DEPTH> ring(ring_base, walk.item_bytes / 4);
     walk.open(shared.routes, (end - begin) * quads, 0);
@@ -308,7 +308,7 @@ __device__ void down(const Problem& problem, Shared& shared, int chunk, uint32_t
       }
       __syncthreads();
       MARK(7);
-      if constexpr (MOST == 1) {
+      if constexpr (FEW) {
         if (rank == first_rank)
           pairs.template activate<BOOK>(chunks, last, first_row, ask, fragments, sums);
         else

@@ -33,6 +33,7 @@ constexpr bool paired = false;
 #endif
 
 constexpr int warps = 8, threads = warps * 32, blocks_per_sm = CARVE_BLOCKS;
+constexpr int few_rows = 2;                              // up to here a kernel of its own, one block a processor
 constexpr int tiles = 2;                                 // neighbouring columns of tiles of one warp
 constexpr int halves = 2;                                // warps that share columns in down, each with half of the inputs
 constexpr int fragment_bytes = 576;                      // B fragments of a row's 128 inputs; 64 of it keep banks apart
@@ -105,17 +106,17 @@ __device__ __forceinline__ float4 floats(uint2 raw) {
 
 __device__ __forceinline__ uint2 halves_at(const uint16_t* base, int at) { return __ldg(reinterpret_cast<const uint2*>(base + at)); }
 
-// Brings the pointer tables near while the routes are planned: afterwards every chunk needs some entries at once. Returns
-// false; only so that the compiler keeps the loads.
+// Brings the pointer tables near while the routes are planned: afterwards every chunk needs some entries at once. A warp has a
+// table at a time. Returns false; only so that the compiler keeps the loads.
 template <int THREADS>
 __device__ __forceinline__ bool preload_tables(const Problem& problem) {
   const int lines = (problem.experts + 15) / 16;  // of 16 pointers
   bool found = false;
-  for (int number = threadIdx.x; number < 9 * lines; number += THREADS) {
-    const int kind = number / lines / 3, matrix = number / lines % 3, line = number % lines;
+  for (int number = threadIdx.x / 32; number < 9; number += THREADS / 32) {
+    const int kind = number % 3, matrix = number / 3;
     const Matrices& each = matrix == 0 ? problem.matrices[0] : matrix == 1 ? problem.matrices[1] : problem.matrices[2];
     const Table table = kind == 0 ? each.trellis : kind == 1 ? each.suh : each.svh;
-    found |= reinterpret_cast<uintptr_t>(entry_of(table, line * 16)) == 1;
+    for (int line = threadIdx.x % 32; line < lines; line += 32) found |= reinterpret_cast<uintptr_t>(entry_of(table, line * 16)) == 1;
   }
   return found;
 }

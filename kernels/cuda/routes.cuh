@@ -27,19 +27,31 @@ __device__ __forceinline__ int nth_row(uint32_t rows, int n) {
   return __ffs(rows) - 1;
 }
 
+// The experts that this thread's slots name (thread, thread + THREADS, ...); -1: none on this rank.
+template <int THREADS>
+struct SlotIds {
+  static constexpr int slots = max_ranks / THREADS;
+  int id[slots];
+
+  __device__ __forceinline__ SlotIds(const int32_t* ids, int rows, int topk) {
+#pragma unroll
+    for (int i = 0; i < slots; i++) {
+      const int slot = threadIdx.x + i * THREADS;
+      id[i] = slot < rows * topk ? ids[slot] : -1;
+    }
+  }
+};
+
 // By all threads of a block; ends with a barrier.
 template <int THREADS>
-__device__ void plan_routes(Routes& routes, RoutesWork& work, const int32_t* ids, int rows, int topk, int experts) {
+__device__ void plan_routes(Routes& routes, RoutesWork& work, SlotIds<THREADS> chosen, int rows, int topk, int experts) {
   static_assert(CARVE_CUDA_MAX_EXPERTS % THREADS == 0 && max_ranks % THREADS == 0);
-  constexpr int each = CARVE_CUDA_MAX_EXPERTS / THREADS, slots = max_ranks / THREADS;
+  constexpr int each = CARVE_CUDA_MAX_EXPERTS / THREADS, slots = SlotIds<THREADS>::slots;
   const int thread = threadIdx.x, lane = thread % 32;
-  int id[slots];
+  int(&id)[slots] = chosen.id;
 #pragma unroll
-  for (int i = 0; i < slots; i++) {
-    const int slot = thread + i * THREADS;
-    id[i] = slot < rows * topk ? ids[slot] : -1;
+  for (int i = 0; i < slots; i++)
     if (id[i] >= experts) id[i] = -1;
-  }
 #pragma unroll
   for (int i = 0; i < each; i++) work.rows[thread + i * THREADS] = 0;
   if (thread < CARVE_CUDA_MAX_ROWS) routes.experts_of_row[thread] = 0;
@@ -97,12 +109,11 @@ __device__ void plan_routes(Routes& routes, RoutesWork& work, const int32_t* ids
   __syncthreads();
 }
 
-// The same for at most 32 slots, a lane for each; by one warp, ends with a barrier of the block.
-__device__ __forceinline__ void plan_few_routes(Routes& routes, const int32_t* ids, int rows, int topk, Divisor by_topk, int experts) {
+// The same for at most 32 slots, a lane for each; by one warp, ends with a barrier of the block. id: of this thread's slot.
+__device__ __forceinline__ void plan_few_routes(Routes& routes, int id, int rows, int topk, Divisor by_topk, int experts) {
   static_assert(CARVE_CUDA_MAX_ROWS == 32, "a lane for each row");
   if (threadIdx.x < 32) {
     const int lane = threadIdx.x, slots = rows * topk, row = by_topk.divide(lane);
-    int id = lane < slots ? ids[lane] : -1;
     if (id >= experts) id = -1;
     uint32_t same = 0, less = 0;  // slots that name the same expert, and one before it
     for (int first = 0; first < slots; first += 8)
