@@ -61,6 +61,13 @@ VARIANTS = {
             for name, fault in FAULTY.items()
         ),
         Variant("lna2-null-decode", Role.DESK, "cuda/lna2.cu", "the same loads, nothing decoded", (_NULL_DECODE,)),
+        Variant(
+            "lna2-paired-null-decode",
+            Role.DESK,
+            "cuda/lna2.cu",
+            "the same loads as lna2-paired, nothing decoded",
+            (_PAIRED, _NULL_DECODE),
+        ),
     )
 }
 
