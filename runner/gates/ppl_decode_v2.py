@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from runner.gates.base import GateInput
 from runner.gates.common import Decision, Reading, decide, verdict
 from runner.gates.likelihood import noninferior_by_class
-from runner.gates.ppl_decode import Parameters, decide_forced
+from runner.gates.ppl_decode import Parameters as Before
+from runner.gates.ppl_decode import decide_forced
 from runner.model.sample import PerplexityMeasure
 from runner.model.verdict import Verdict
 
 NAME = "ppl-decode"
 VERSION = 2
+
+
+class Parameters(Before):
+    """How much worse a document of any language may become at decode-size rows."""
+
+    classes: Literal["each"] = "each"
+    """No order can ask for less: each language's median document and mean loss lie inside the margin."""
 
 
 def judge(given: GateInput) -> Verdict:
@@ -20,6 +30,3 @@ def judge(given: GateInput) -> Verdict:
 
 def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput) -> Decision:
     return decide_forced(wanted, readings, given, noninferior_by_class)
-
-
-__all__ = ["NAME", "VERSION", "Parameters", "judge"]

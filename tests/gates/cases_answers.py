@@ -222,9 +222,17 @@ def score() -> list[Case]:
 
 
 def agreement() -> list[Case]:
-    def record(number: int = 1, *, documents: int = 8, digest: str = DIGEST, theirs: str = "150.05", **far: str) -> Any:
+    def record(
+        number: int = 1,
+        *,
+        documents: int = 8,
+        digest: str = DIGEST,
+        theirs: str = "150.05",
+        served: str = "150",
+        **far: str,
+    ) -> Any:
         of = window(f"agreement-{number}", "shared-a", "agreement", "incumbent", arguments={"digest": DIGEST})
-        told = {"tokens": 100, "served": far.get("served", "150"), "theirs": theirs, "ours": "150.01"}
+        told = {"tokens": 100, "served": served, "theirs": theirs, "ours": "150.01"}
         rows = {"median": "0.001", "ninth_decile": "0.002", "largest": "0.01"}
         measure = AgreementMeasure(
             record=digest,
@@ -248,6 +256,18 @@ def agreement() -> list[Case]:
         ("two-versions_pass", one(record(), record(2)), "PASS", passed),
         ("our-own-flips-an-expert_pass", one(record(another="0", own="0.005")), "PASS", passed),
         ("three-times-noise-allowed_pass", one(far, times_noise="3"), "PASS", passed),
+        (
+            "perplexities-beyond-any-number_invalid",
+            one(record(theirs="1000000", served="2000000")),
+            "INVALID",
+            "a perplexity beyond any number",
+        ),
+        (
+            "our-perplexity-beyond-any-number_invalid",
+            one(record(theirs="1000000")),
+            "INVALID",
+            "a perplexity beyond any number",
+        ),
         ("every-row-too-far_fail", one(far), "FAIL", "median relative error of logits 0.001100, the limit is 0.001000"),
         ("one-row-of-five-too-far_fail", one(record(ninth_decile="0.0021")), "FAIL", "ninth decile relative error"),
         (
@@ -269,7 +289,6 @@ def agreement() -> list[Case]:
         ("another-perplexity_fail", one(record(theirs="150.2")), "FAIL", "perplexity 4.490"),
         ("a-lower-perplexity_fail", one(record(theirs="149.8")), "FAIL", "perplexity 4.472"),
         ("a-stricter-line_fail", one(record(), perplexity="0.0004"), "FAIL", "perplexity"),
-        ("beyond-any-exponential_fail", one(record(theirs="250000")), "FAIL", "perplexity 82184"),
         ("served-without-any-loss_invalid", one(record(served="-250000")), "INVALID", "work out in binary64"),
         ("another-record_invalid", one(record(digest="b" * 64)), "INVALID", "sealed was aaaa"),
         ("few-documents_invalid", one(record(documents=7)), "INVALID", "7 documents, at least 8"),
