@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import TypeVar
 
 from runner.digest import sha256_bytes
@@ -20,6 +21,7 @@ Arms = tuple[Arm, Arm, Arm, Arm]
 ABBA: Arms = ("incumbent", "candidate", "candidate", "incumbent")
 BAAB: Arms = ("candidate", "incumbent", "incumbent", "candidate")
 SEED_BYTES = 32
+_FOUR_WORDS = Struct(">4Q")
 _T = TypeVar("_T")
 
 
@@ -48,8 +50,7 @@ class Draw:
         while True:
             message = b"\0".join((self._plan, label.encode(), str(block).encode()))
             digest = hmac.digest(self._seed, message, "sha256")
-            for offset in range(0, len(digest), 8):
-                yield int.from_bytes(digest[offset : offset + 8], "big")
+            yield from _FOUR_WORDS.unpack(digest)
             block += 1
 
     @staticmethod

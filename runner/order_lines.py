@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -99,11 +100,17 @@ def _kill_lines(text: str) -> list[KillLine]:
     return found
 
 
-def _listed(text: str, name: str) -> list[Any]:
+@lru_cache(maxsize=64)  # many reports of few orders
+def _parsed(text: str) -> Any:
+    """What an order's text says, for reading alone; None where nobody can read it."""
     try:
-        order: Any = parse(text.encode()).value
+        return parse(text.encode()).value
     except InputError:
-        return []
+        return None
+
+
+def _listed(text: str, name: str) -> list[Any]:
+    order = _parsed(text)
     listed = order.get(name) if isinstance(order, dict) else None
     return listed if isinstance(listed, list) else []
 
