@@ -43,6 +43,7 @@ class Draw:
             raise ValueError(f"a seed has {SEED_BYTES} bytes, not {len(seed)}")
         self._seed, self._plan = seed, plan_digest.encode()
         self.plan = plan_digest
+        self._orders: dict[tuple[str, int], tuple[int, ...]] = {}
 
     def _words(self, label: str) -> Iterator[int]:
         """Independent 64-bit words of one label, without end."""
@@ -57,7 +58,10 @@ class Draw:
     def _below(words: Iterator[int], bound: int) -> int:
         """Uniform in [0, bound): words past the last whole multiple of ``bound`` are dropped."""
         limit = (1 << 64) - (1 << 64) % bound
-        return next(word for word in words if word < limit) % bound
+        for word in words:
+            if word < limit:
+                return word % bound
+        raise AssertionError("the words of a label have no end")
 
     def integer(self, label: str, below: int) -> int:
         """Uniform in [0, below)."""
@@ -72,11 +76,17 @@ class Draw:
 
     def permutation(self, label: str, count: int) -> list[int]:
         """A uniform order of 0..count−1 (Fisher–Yates)."""
-        order, words = list(range(count)), self._words(label)
-        for last in range(count - 1, 0, -1):
-            other = self._below(words, last + 1)
-            order[last], order[other] = order[other], order[last]
-        return order
+        return list(self._order(label, count))
+
+    def _order(self, label: str, count: int) -> tuple[int, ...]:
+        """Several windows ask for the order of one label, one after the other."""
+        if (label, count) not in self._orders:
+            order, words = list(range(count)), self._words(label)
+            for last in range(count - 1, 0, -1):
+                other = self._below(words, last + 1)
+                order[last], order[other] = order[other], order[last]
+            self._orders[label, count] = tuple(order)
+        return self._orders[label, count]
 
     def sample(self, label: str, items: Sequence[_T], count: int) -> tuple[_T, ...]:
         """``count`` different items in drawn order. Raises ValueError where there are too few."""
