@@ -148,7 +148,7 @@ def header_length(start: bytes, size: int, file: Path) -> int:
 def parse_header(text: bytes, size: int, file: Path) -> Header:
     """The header with these bytes, of a file of ``size`` bytes that may lie elsewhere; PackError.
 
-    Equal names, types and shapes are one object in memory, in whatever pack they stand.
+    Equal types and shapes are one object in memory.
     """
 
     def broken(fault: Fault, what: str, expected: str, found: str) -> PackError:
@@ -201,7 +201,7 @@ def _entry(file: Path, name: str, value: object, data: int, shapes: dict[tuple[i
     if bits % 8 or offsets[1] - offsets[0] != size:
         raise broken(f"{bits / 8:g} bytes for {dtype} {shape}", f"{offsets[1] - offsets[0]} bytes")
     sides = shapes.setdefault(tuple(shape), tuple(shape))
-    return Entry(sys.intern(name), sys.intern(dtype), sides, file, data + offsets[0], data + offsets[1])
+    return Entry(name, sys.intern(dtype), sides, file, data + offsets[0], data + offsets[1])
 
 
 def _whole_numbers(value: object) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from recipe.closure import json_object
 
-_ENCODER = json.JSONEncoder(indent=1, ensure_ascii=False)
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 def lines(value: object) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,7 +115,7 @@ def resolve(recipe: Overlay, source: Pack, donor: Mapping[str, Entry]) -> Plan:
             if name.startswith(f"{theirs}."):
                 renamed = _renamed(name.removeprefix(f"{theirs}."), recipe.names)
                 if renamed.startswith(f"{recipe.experts}."):
-                    _once(sys.intern(f"{ours}.{renamed}"), entry, coming)
+                    _once(f"{ours}.{renamed}", entry, coming)
     gone = [entry for entries in dropped.values() for entry in entries]
     _same_modules({_module(entry.name) for entry in gone}, {_module(name) for name in coming})
     found = {name: module_of(name, coming) for name in modules(coming)}
