@@ -6,7 +6,7 @@ from datetime import datetime
 
 from runner.assurance import NEEDED, claims
 from runner.attest.statement import Signed, moment
-from runner.counts import refusal
+from runner.counts import answered_as, refusal
 from runner.gates.registry import waivable
 from runner.judge import withdrawals
 from runner.kill_lines import words_of
@@ -91,7 +91,7 @@ def _label_objections(report: ReportPredicate, scope: str, ledger: Ledger) -> li
             if line.action == "ship-off"
         ]
     cards = report.seat.manifest is not None and report.seat.manifest.get("machine") is not None
-    if label == "cpu" and (cards or "real" in ledger.labels.get(seat, ())):
+    if label == "cpu" and (cards or answered_as("real", seat, ledger)):
         found.append(f"it was measured on a CPU and {seat} is a GPU seat")
     return found
 
@@ -120,7 +120,7 @@ def _gate_objections(report: ReportPredicate, waived: set[str]) -> list[str]:
 
 
 def _rejections(entry: Signed, at: datetime, ledger: Ledger) -> list[str]:
-    """Rejections of the report that stood at ``at`` and were never taken back."""
+    """Rejections of the report that were there at ``at``, whatever time they bear, and were never taken back."""
     gone, way = revoked(ledger), "`runner revoke {}` takes that back"
     return [
         f"{signed.signers[0].principal} rejected it ({each.reason}); {way.format(signed.digest[:16])}"
@@ -128,7 +128,7 @@ def _rejections(entry: Signed, at: datetime, ledger: Ledger) -> list[str]:
         if each.result == "REJECTED"
         and each.report.digest == entry.digest
         and signed.digest not in gone
-        and signed.at <= at
+        and ledger.lineage.made[signed.digest] <= at
         and not fault_of(each, ledger)
     ]
 

@@ -21,11 +21,12 @@ from runner.ledger import Ledger, load
 from runner.lineage import about
 from runner.many import collector_paused
 from runner.markdown import run_link, table
+from runner.measured import unpack
 from runner.model.adoption import Adoption, Observation, Reproduction, Revocation, Waiver
 from runner.model.report import ReportPredicate
 from runner.model.verdict import Status
 from runner.report import TEXT
-from runner.report_text import other_claim
+from runner.report_text import render as report_text
 
 CANON = Path("canon/LNA-CANON.md")
 
@@ -208,16 +209,19 @@ def render(ledger: Ledger) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def altered(ledger: Ledger) -> list[str]:
-    """Texts beside reports, to which the canon links, that tell another verdict or figure than what was signed."""
-    found = []
-    for entry, report in ledger.of(ReportPredicate):
+def texts(ledger: Ledger) -> Iterator[tuple[Path, str]]:
+    """Each text beside a report, to which the canon links, with what this checkout writes of what was signed."""
+    for entry, _ in ledger.of(ReportPredicate):
         path = Path(entry.where).with_name(TEXT)
         if (ledger.workspace / path).is_file():
-            text = (ledger.workspace / path).read_bytes().decode(errors="replace")
-            if claim := other_claim(report, text):
-                found.append(f"{path.as_posix()}: {claim}")
-    return found
+            report = ledger.whole(entry)
+            yield path, report_text(report, unpack(report.record, entry.where)[0])
+
+
+def altered(ledger: Ledger) -> list[str]:
+    """Texts beside reports that are not what this checkout writes, each with its first line that differs."""
+    found = ((path, _difference(ledger.workspace / path, text)) for path, text in texts(ledger))
+    return [f"{path.as_posix()}{difference}" for path, difference in found if difference]
 
 
 def generate(workspace: Path, trust: Trust) -> str:
@@ -237,6 +241,12 @@ def differs(workspace: Path, text: str) -> str:
     path = workspace / CANON
     if not path.is_file():
         return f"{CANON} does not exist"
+    difference = _difference(path, text)
+    return f"{CANON}{difference}" if difference else ""
+
+
+def _difference(path: Path, text: str) -> str:
+    """Number and words of the first line of a file that is not ``text``'s; empty where it is the same to the byte."""
     found = path.read_bytes().decode(errors="replace")
     if found == text:
         return ""
@@ -244,7 +254,7 @@ def differs(workspace: Path, text: str) -> str:
     number, (is_, should) = next(
         ((at, pair) for at, pair in enumerate(pairs, 1) if pair[0] != pair[1]), (0, ("other line ends", ""))
     )
-    return f"{CANON}:{number}: found {is_!r}, expected {should!r}"
+    return f":{number}: found {is_!r}, expected {should!r}"
 
 
-__all__ = ["CANON", "altered", "differs", "generate", "render", "write"]
+__all__ = ["CANON", "altered", "differs", "generate", "render", "texts", "write"]

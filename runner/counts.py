@@ -15,6 +15,8 @@ from runner.attest.statement import Signed
 from runner.attest.trust import Trust
 from runner.errors import CarveError
 from runner.ledger import Ledger
+from runner.model.adoption import Observation
+from runner.model.boot import Label
 from runner.model.report import ReportPredicate
 from runner.verify import verify
 
@@ -43,6 +45,14 @@ def counting(ledger: Ledger) -> list[tuple[Signed, ReportPredicate]]:
     return [(entry, report) for entry, report in reports if entry.digest not in refused]
 
 
+def answered_as(label: Label, seat: str, ledger: Ledger) -> bool:
+    """Whether the seat ever answered under this label, in an observation or in a report that counts."""
+    if any((each.seat, each.label) == (seat, label) for _, each in ledger.of(Observation)):
+        return True
+    told = ((entry, each.seat) for entry, each in ledger.of(ReportPredicate))
+    return any(not refusal(entry, ledger) for entry, part in told if (part.name, part.label) == (seat, label))
+
+
 def _refusal(workspace: Path, trust: Trust, where: str) -> str:
     try:
         verify(workspace / where, trust, workspace)
@@ -51,4 +61,4 @@ def _refusal(workspace: Path, trust: Trust, where: str) -> str:
     return ""
 
 
-__all__ = ["counting", "refusal", "refusals"]
+__all__ = ["answered_as", "counting", "refusal", "refusals"]

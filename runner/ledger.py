@@ -34,7 +34,6 @@ from runner.files import read_plain, write_whole
 from runner.lineage import Lineage, trace
 from runner.measured import unpack
 from runner.model.adoption import Observation
-from runner.model.boot import Label
 from runner.model.challenge import Challenge
 from runner.model.report import Measured, ReportPredicate
 from runner.model.run import Intent
@@ -109,25 +108,27 @@ class Ledger:
         """Digest of the seat's newest challenge: what its later reports cite."""
         return next((entry.digest for entry, each in reversed(self.of(Challenge)) if each.seat == seat), None)
 
-    @cached_property
-    def labels(self) -> dict[str, set[Label]]:
-        """Seat to the labels under which it ever answered, in reports and in observations."""
-        found: defaultdict[str, set[Label]] = defaultdict(set)
-        for _, report in self.of(ReportPredicate):
-            found[report.seat.name].add(report.seat.label)
-        for _, seen in self.of(Observation):
-            found[seen.seat].add(seen.label)
-        return dict(found)
-
     def heads(self) -> tuple[str, ...]:
         """Digests that nothing names as a parent, sorted."""
         named = {parent for entry in self.entries.values() for parent in entry.predicate.parents}
         return tuple(sorted((self.entries.keys() | self.outsiders.keys()) - named))
 
     def abandoned(self) -> list[tuple[Signed, SignedIntent]]:
-        """Intents that no report answers, oldest first."""
-        answered = {report.plan.intent for _, report in self.of(ReportPredicate)}
+        """Intents that no report of their run and plan answers, oldest first."""
+        answered = {
+            report.plan.intent
+            for _, report, intent in self._answers()
+            if (report.run, report.plan.digest) == (intent.run, intent.plan_digest)
+        }
         return [(entry, intent) for entry, intent in self.of(SignedIntent) if entry.digest not in answered]
+
+    def _answers(self) -> Iterator[tuple[Signed, ReportPredicate, SignedIntent]]:
+        """Reports that name an intent of their own signer's; anybody may name another's in vain."""
+        intents = {entry.digest: (entry.keys, intent) for entry, intent in self.of(SignedIntent)}
+        for entry, report in self.of(ReportPredicate):
+            keys, intent = intents.get(report.plan.intent, (set(), None))
+            if intent is not None and keys == entry.keys:
+                yield entry, report, intent
 
     @cached_property
     def tries(self) -> dict[str, int]:
@@ -143,8 +144,8 @@ class Ledger:
         counts = Counter(same.values())
         return {digest: counts[key] for digest, key in same.items()}
 
-    def measured(self, entry: Signed) -> Measured:
-        """What the gates of a report read, out of its file again: the ledger holds many reports and keeps this of none.
+    def whole(self, entry: Signed) -> ReportPredicate:
+        """A report out of its file again: the ledger holds many and keeps neither record nor index of any.
 
         Raises TrustError where the file has changed since.
         """
@@ -153,7 +154,11 @@ class Ledger:
             raise TrustError("a report has changed", where=entry.where, expected=entry.digest, found=sha256_bytes(data))
         report = statement.read(dsse.parse(data, entry.where).payload, entry.where)[0].predicate
         assert isinstance(report, ReportPredicate), "the ledger opened this very file as a report"
-        return unpack(report.record, entry.where)[0]
+        return report
+
+    def measured(self, entry: Signed) -> Measured:
+        """What the gates of a report read. Raises TrustError as :meth:`whole` does."""
+        return unpack(self.whole(entry).record, entry.where)[0]
 
     def check(self) -> None:
         """Raises TrustError where a parent is missing or two reports answer one intent."""
@@ -169,7 +174,7 @@ class Ledger:
                         next_step="restore the file from git history",
                     )
         answers: dict[str, str] = {}
-        for entry, report in self.of(ReportPredicate):
+        for entry, report, _ in self._answers():
             if other := answers.get(report.plan.intent):
                 raise TrustError("two reports answer one intent", where=entry.where, expected="one", found=other)
             answers[report.plan.intent] = entry.where

@@ -11,12 +11,14 @@ from runner.model.seat import SeatManifest
 from runner.noise import SIGMAS
 from runner.plan import primary_of
 from runner.plan_parameters import half_width
-from runner.stats import chances, noninferiority_power, sigma_of_half_width, total
+from runner.stats import chances, half_width_within, noninferiority_power, sigma_of_half_width, total
 
 _BY_DOCUMENT = {"kld": "bound", "ppl-prefill": "margin", "ppl-decode": "margin"}
 """Gates that judge the median document, and the parameter that it must not cross."""
 _COVERAGE = 0.95
 """Coverage of their interval where the order names none."""
+_ALWAYS = 0.9995
+"""What is as good as certain is not worth a word."""
 _LOSES = 0.2
 """A candidate that is worth refusing loses one needle in five."""
 
@@ -62,13 +64,15 @@ def _odds(gate: PlannedGate, plan: Plan, order: RunnableOrder, manifest: SeatMan
     gain = order.intent.expected_gain
     effect = log(float(gain.low)) if gain and gain.unit == "ratio" else 2 * margin
     good, idle = chances(primary.pairs, margin, effect, sigma), chances(primary.pairs, margin, 0.0, sigma)
-    passes = good.faster * (1 - _control_fails(float(manifest.noise.boot_to_boot), effect - margin))
+    floor = half_width_within(margin, sigma, primary.pairs) if "a_a_half_width" not in gate.parameters else 1.0
+    passes = good.faster * floor * (1 - _control_fails(float(manifest.noise.boot_to_boot), effect - margin))
     return Odds(
         gate.name,
         1 - passes,
-        idle.faster,
+        idle.faster * floor,
         passes,
-        f"gain {effect:+.3f} against margin {margin}, σ of a pair {sigma:.4f} ({source})",
+        f"gain {effect:+.3f} against margin {margin}, σ of a pair {sigma:.4f} ({source})"
+        + (f"; the run's own A/A floor is inside it in {floor:.1%}" if floor < _ALWAYS else ""),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
+from runner.alike import alike
 from runner.attest.canonical import first_fault
 from runner.errors import EvidenceError, TrustError
 from runner.model.evidence import EVERY_POSITION, Divergences, Evidence
@@ -125,7 +126,8 @@ def _compare(
             "evidence that its instrument cannot read", where=where, expected=sample.instrument, found=repr(error)
         ) from error
     names = [name for name in Sample.model_fields if name != "evidence"]  # extracts have digests of their own
-    changed = [name for name in names if getattr(again, name) != getattr(sample, name)]
+    here, said = again.model_dump(), sample.model_dump()
+    changed = [name for name in names if not alike(here[name], said[name])]
     if changed:
         raise TrustError(
             "the sample is not what its instrument reads from the evidence",
@@ -144,7 +146,7 @@ def _compare_drawn(measure: DivergenceMeasure, evidence: Sequence[Evidence], whe
             again = read_drawn(evidence, document.id, [each.position for each in document.drawn])
         except (LookupError, ValueError) as error:
             raise TrustError("the evidence lacks a drawn position", where=place, found=repr(error)) from error
-        if again != document.drawn:
+        if not alike([one.model_dump() for one in again], [one.model_dump() for one in document.drawn]):
             raise TrustError(
                 "the drawn positions are not what their instrument reads from the evidence",
                 where=place,

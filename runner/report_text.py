@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
-
 from runner.markdown import cell, table
 from runner.model.attempt import History
 from runner.model.report import Measured, ReportPredicate
@@ -18,37 +16,6 @@ _MEANING = {
     Status.UNRESOLVED: "at least one question stays open at this noise",
     Status.NOT_RUN: "at least one gate did not run",
 }
-
-
-_TOLD = {"## Verdicts": 2, "## Figures and intervals": 3}
-"""Headings of what counts in the text, with the cells of a row that say it; the rest is wording."""
-
-
-def _title(report: ReportPredicate) -> str:
-    return f"# {report.verdict}: {report.order.name} on {report.seat.name}"
-
-
-def _told(lines: list[str]) -> list[str]:
-    """The title, and every verdict and figure: what an older text says in the same words."""
-    found, cells = lines[:1], 0
-    for line in lines[1:]:
-        if line.startswith("# "):
-            found.append(line)
-        if line.startswith("#"):
-            cells = _TOLD.get(line, 0)
-        elif cells and line.startswith("| "):
-            found.append(" | ".join(line.removeprefix("| ").split(" | ")[:cells]))
-    return found
-
-
-def other_claim(report: ReportPredicate, text: str) -> str:
-    """The first verdict or figure in which ``text`` is not the report's; empty where it says the same as the report.
-
-    An older version's text may say the rest in other words; whether it is this version's own is for ``verify`` to say.
-    """
-    own = _told([_title(report), *_verdicts(report), *_figures(report)])
-    pairs = zip_longest(own, _told(text.splitlines()), fillvalue="(nothing)")
-    return next((f"found {found!r}, expected {expected!r}" for expected, found in pairs if found != expected), "")
 
 
 def _verdicts(report: ReportPredicate) -> list[str]:
@@ -189,7 +156,7 @@ def render(report: ReportPredicate, measured: Measured) -> str:
     environment = [(name, report.environment[name]) for name in sorted(report.environment)]
     return "\n".join(
         [
-            _title(report),
+            f"# {report.verdict}: {report.order.name} on {report.seat.name}",
             "",
             f"{_MEANING[report.verdict].capitalize()}. This text is generated; `report.dsse.json` is what is signed.",
             "",
@@ -216,4 +183,4 @@ def render(report: ReportPredicate, measured: Measured) -> str:
     )
 
 
-__all__ = ["attempt_lines", "other_claim", "render"]
+__all__ = ["attempt_lines", "render"]

@@ -20,7 +20,7 @@ from runner.plan import compile_plan
 from runner.reproduction import common, shape
 from runner.session import open_run, release
 from runner.steps.make import make
-from runner.steps.seal import changed_parts, runner_key
+from runner.steps.seal import changed_parts, signing_key
 from runner.steps.state import Progress, Run
 from runner.verify import read_report, verify
 from runner.workflow import STEPS, Step, execute
@@ -42,7 +42,7 @@ def reproduce(workspace: Path, name: str, progress: Progress) -> Again:
     Raises TrustError for a report that does not verify or that this very key signed, StateError where the plan that
     would be sealed here is another, else as a run does.
     """
-    trust, key = load_trust(workspace), runner_key()
+    trust, key = load_trust(workspace), signing_key(workspace)
     folder = ledger.find_report(workspace, name)
     verify(folder, trust, workspace)
     entry, report, _ = read_report(folder, trust)

@@ -7,6 +7,7 @@ same verdict of every gate.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from runner.attest.statement import Signed
 from runner.counts import refusals
@@ -54,7 +55,8 @@ def reproductions(entry: Signed, ledger: Ledger) -> tuple[Reproduced, ...]:
     A statement counts where its key is none of those that signed the report, signed the second report too, and both
     reports verify, are in the ledger under the names it gives them, have the plan it names, and are two measurements.
     A report of that kind in which a gate failed that passed here counts without a statement: whoever runs a plan
-    several times cannot choose which of the runs was the reproduction.
+    several times cannot choose which of the runs was the reproduction. It also counts where it is another's copy: what
+    failed stays failed, and nobody takes it away by a third report that looks older.
     """
     report, found = entry.of(ReportPredicate), dict[str, Reproduced]()
     for signed, claim in ledger.of(Reproduction):
@@ -69,7 +71,9 @@ def reproductions(entry: Signed, ledger: Ledger) -> tuple[Reproduced, ...]:
         if _second_measurement(entry, again, ledger) == claim.plan:
             found[again.digest] = _reproduced(signed, report, again.predicate)
     for again, other in ledger.of(ReportPredicate):
-        if again.digest in found or again.keys & entry.keys or again.at < entry.at or not _fails_anew(report, other):
+        if again.digest in found or again.keys & entry.keys or _age(again, ledger) < _age(entry, ledger):
+            continue
+        if not _fails_anew(report, other):
             continue
         if _second_measurement(entry, again, ledger):
             found[again.digest] = _reproduced(again, report, other)
@@ -97,8 +101,9 @@ def _second_measurement(entry: Signed, again: Signed, ledger: Ledger) -> str:
     first, second = ledger.measured(entry), ledger.measured(again)
     if (plan := shape(first.plan)) != shape(second.plan):
         return ""
-    copied = not _measured_anew(again, other, ledger) or _copied(report, other) or _evidence(first) & _evidence(second)
-    return "" if copied else plan
+    if _copied(report, other) or _evidence(first) & _evidence(second):
+        return ""
+    return plan if _fails_anew(report, other) or _measured_anew(again, other, ledger) else ""
 
 
 def assurance_level(entry: Signed, ledger: Ledger) -> str:
@@ -114,9 +119,15 @@ def _copied(one: ReportPredicate, other: ReportPredicate) -> bool:
 
 
 def _measured_anew(entry: Signed, report: ReportPredicate, ledger: Ledger) -> bool:
-    """The report is no copy of an older one, whoever signed that."""
-    older = [each for other, each in ledger.of(ReportPredicate) if (other.at, other.digest) < (entry.at, entry.digest)]
-    return not any(_copied(each, report) for each in older)
+    """The report is no copy of an older one that counts, whoever signed that."""
+    before = [(other, each) for other, each in ledger.of(ReportPredicate) if _age(other, ledger) < _age(entry, ledger)]
+    copies = [other for other, each in before if _copied(each, report)]
+    return len(refusals(copies, ledger)) == len(copies)
+
+
+def _age(entry: Signed, ledger: Ledger) -> tuple[datetime, str]:
+    """By when a report was there."""
+    return ledger.lineage.made[entry.digest], entry.digest
 
 
 def _evidence(measured: Measured) -> set[str]:

@@ -34,9 +34,10 @@ _SETTINGS = (
     *("/etc/alternatives", "/etc/group", "/etc/hosts", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
     *("/etc/localtime", "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd"),
 )
-_CODE = ("runner", "serve", "recipe", "kernels")
+SERVED_CODE = ("runner", "serve", "recipe", "kernels")
+"""Folders of a checkout that a served process imports from; nothing else of it is shown, nor mounted in a container."""
 HIDDEN_CODE = ("runner/gates", "recipe/mini/text")
-"""Parts of the code's folders that no served process imports."""
+"""Parts of these that no served process imports."""
 _JUDGING = ("canon", "reports", "orders", "tests", ".git")
 """Folders of a checkout and of a workspace that nobody who is judged may read, were the whole of it shown."""
 _PROCESSES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -97,7 +98,7 @@ def _tool() -> str:
 
 def _options(reach: Reach) -> list[str]:
     system = [Path(path) for path in _SYSTEM]
-    visible = [*python_folders(), *(source_root() / name for name in _CODE), *reach.reads]
+    visible = [*python_folders(), *(source_root() / name for name in SERVED_CODE), *reach.reads]
     shown = [
         Mount("--ro-bind-try", path, path) for path in (*system, *map(Path, _SETTINGS)) if path not in _links(system)
     ]
@@ -184,6 +185,7 @@ def python_folders() -> Iterator[Path]:
 
 __all__ = [
     "HIDDEN_CODE",
+    "SERVED_CODE",
     "TEMPORARY",
     "Mount",
     "Reach",

@@ -23,7 +23,7 @@ from runner.model.seat import SeatManifest
 from runner.plan import manifest_digest
 from runner.seat_lock import occupied
 from runner.steps.build import build_libraries, engine_subjects, pack_subjects, standing_variants, subjects_of
-from runner.steps.seal import runner_key
+from runner.steps.seal import signing_key
 from runner.steps.seats import load_manifest, pack_of, seat_of
 from serve.adapters.docker_readback import canonical, with_unasked
 from serve.adapters.docker_standing import standing as container_now
@@ -101,7 +101,7 @@ def observe(workspace: Path, name: str, boot: BootRecord) -> Path:
 
     Later reports and adoptions are compared with the newest observation. Raises InputError, SeatError, TrustError.
     """
-    manifest, key = load_manifest(name), runner_key()
+    manifest, key = load_manifest(name), signing_key(workspace)
     subjects = subjects_of(build_libraries(standing_variants(manifest), manifest)) | engine_subjects(manifest)
     subjects |= pack_subjects(manifest) | {MANIFEST: manifest_digest(manifest)}
     seen = Observation(

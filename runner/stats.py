@@ -25,6 +25,10 @@ DOCUMENTS = 20
 """Fewest documents that a quality verdict may rest on."""
 MOST_DOCUMENTS = 1000
 """More would be measured for days and say no more; their binomial coefficients are beyond binary64."""
+_LARGEST_POWER = 709
+"""e to this is still a binary64 number."""
+BEYOND = exp(_LARGEST_POWER)
+"""What :func:`growth` gives for anything larger, so that two of these say nothing about each other."""
 _IN_DOUBLES = 1000
 """Throws whose binomial coefficients all are binary64 numbers."""
 
@@ -153,6 +157,21 @@ def a_a_floor(pairs: Sequence[float]) -> float:
     return median_interval(pairs).half_width
 
 
+def floor_of_blocks(ratios: Sequence[float]) -> float:
+    """The A/A floor from one ratio a quad of two single blocks of the incumbent, log(later) − log(earlier).
+
+    A pair averages two blocks an arm: where single blocks vary by s², it varies by s²/2 + s²/2 = s², and the ratio of
+    two single blocks by 2 s². Divided by the root of two their half width is that of A/A pairs, in which a seat's
+    record and the margin are written (of noise without a variance a tenth below it). It is never below theirs where
+    neighbours are alike: with a correlation r ≥ 0 from block to block a pair varies by s² (1 − (r + 2 r² − r³) / 2) and
+    the ratio so divided by r² (1 − r) s² more; and a drift, which ABBA takes out of a pair, stays in the ratio. Without
+    the root one run in nine would be UNRESOLVED for its floor alone where the margin is twice the seat's half width,
+    instead of one in two hundred. What a pair's interval covers does not depend on it.
+    Raises ValueError for fewer than six.
+    """
+    return a_a_floor(ratios) / 2**0.5
+
+
 def worst_end(deltas: Sequence[float], coverage: float) -> Interval:
     """Interval of the median document delta (positive is worse); a gate compares its high end with the margin.
 
@@ -234,9 +253,26 @@ def _expected_range(count: int) -> float:
     return total(1 - value**count - (1 - value) ** count for value in cdfs) * width
 
 
+def half_width_within(limit: float, sigma: float, count: int) -> float:
+    """Probability that half the range of ``count`` normal values of this deviation is at most ``limit``.
+
+    n ∫ φ(x) (Φ(x + range) − Φ(x))ⁿ⁻¹, by the trapezoid rule (David and Nagaraja, section 2.3).
+    """
+    normal, steps, width = NormalDist(), 2000, 2 * limit / sigma
+    step = 16 / steps
+    points = (-8 + index * step for index in range(steps + 1))
+    inside = total(normal.pdf(x) * (normal.cdf(x + width) - normal.cdf(x)) ** (count - 1) for x in points)
+    return min(count * inside * step, 1.0)
+
+
 def sigma_of_half_width(half_width: float, pairs: int = FLOOR_PAIRS) -> float:
     """Standard deviation of a pair that would give this expected A/A half width for normal noise."""
     return 2 * half_width / _expected_range(pairs)
+
+
+def growth(nats: float) -> float:
+    """The factor that a natural-log ratio is; :data:`BEYOND` where binary64 ends, which no limit lets pass."""
+    return exp(min(nats, _LARGEST_POWER))
 
 
 def percent(log_value: float) -> float:

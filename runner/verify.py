@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from runner import archive
+from runner.alike import alike
 from runner.assurance import witnesses
 from runner.attest import dsse
 from runner.attest.statement import Signed, moment, open_signed
@@ -111,6 +112,14 @@ def _in_words(figure: Figure) -> str:
     return " ".join(part for part in (figure.name, figure.value, figure.unit, figure.limit) if part)
 
 
+def _as_here(said: tuple[Figure, ...], here: tuple[Figure, ...]) -> tuple[Figure, ...]:
+    """What was said, a value that differs by a machine's rounding alone as it comes out here."""
+    return tuple(
+        one.model_copy(update={"value": own.value}) if own is not None and alike(one.value, own.value) else one
+        for one, own in zip_longest(said, here[: len(said)])
+    )
+
+
 def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> None:
     """Every gate of the plan, in its order, says again what the report says it said."""
     plan = measured.plan
@@ -124,10 +133,11 @@ def _check_verdicts(report: ReportPredicate, measured: Measured, where: str) -> 
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise TrustError("samples that their gate cannot judge", where=place, found=repr(error)) from error
         again = [verdict.status, *verdict.reasons, *map(_in_words, verdict.figures)]
-        said = [stated.verdict, *stated.reasons, *map(_in_words, stated.figures)]
+        figures = _as_here(stated.figures, verdict.figures)
+        said = [stated.verdict, *stated.reasons, *map(_in_words, figures)]
         for expected, found in zip_longest(again, said, fillvalue="nothing more"):
             same("the verdict does not follow from the samples", expected, found, place)
-        same("the verdict does not follow from the samples", verdict.figures, stated.figures, place)
+        same("the verdict does not follow from the samples", verdict.figures, figures, place)
     same("the overall verdict does not follow", overall(gate.verdict for gate in report.gates), report.verdict, where)
     stood = witnesses(((gate.name, gate.verdict) for gate in report.gates), measured.boots)
     same("the outside witnesses do not follow", stood, report.assurance, where)

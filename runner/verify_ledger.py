@@ -15,6 +15,9 @@ from runner.model.challenge import Challenge
 from runner.model.report import ReportPredicate
 from runner.verify_statement import same
 
+FEWEST_EXPLOITS = 24
+"""A challenge of fewer is none: the corpus had more from its first version on."""
+
 
 def _statement(path: Path) -> bytes:
     """A signed file of the ledger. Raises TrustError where it cannot be one."""
@@ -50,8 +53,8 @@ def intent_of(report: ReportPredicate, folder: Path, workspace: Path | None, tru
 def check_challenge(report: ReportPredicate, workspace: Path | None, trust: Trust, where: str) -> tuple[str, ...]:
     """Graders of the report that the challenge it cites did not try as they are; none where it cites none.
 
-    Raises TrustError where that challenge is not in the ledger, is of another seat or of later, or lets a cheat through
-    that it does not call open.
+    Raises TrustError where that challenge is not in the ledger, is of another seat or of later, tried next to nothing,
+    or lets a cheat through that it does not call open.
     """
     if report.challenge is None or workspace is None:
         return ()
@@ -65,12 +68,13 @@ def check_challenge(report: ReportPredicate, workspace: Path | None, trust: Trus
     if signed.at > moment(report.created_at, where):
         raise TrustError("the challenge is newer than the report", where=where, found=str(path))
     through = [one.exploit for one in cited.tried if not one.caught_by and not one.open]
-    if through or not cited.tried:
+    different = len({one.exploit for one in cited.tried})
+    if through or different < FEWEST_EXPLOITS:
         raise TrustError(
             "the challenge that the report cites was not passed",
             where=str(path),
-            expected="every exploit noticed by something, or listed as open",
-            found=", ".join(through) or "no exploit",
+            expected=f"{FEWEST_EXPLOITS} exploits or more, each noticed by something or listed as open",
+            found=", ".join(through) or f"{different} exploits",
         )
     return tuple(sorted(name for name, digest in report.graders.items() if cited.graders.get(name) != digest))
 

@@ -158,6 +158,16 @@ class Trust:
         """The public key of an id, whatever its role; for checking a signature, not for believing it."""
         return next((signer.key for signer in self.signers if signer.key.id == key_id), None)
 
+    def ended(self, key_id: str, role: Role, moment: datetime) -> str:
+        """Until when the repository trusts a key that it knows in this role and that is over at ``moment``; else empty.
+
+        What such a key signs then is refused with the whole ledger it lies in, though its own user trusts it still.
+        """
+        known = [one for one in self.signers if (one.key.id, one.role, one.source) == (key_id, role, "repository")]
+        if not known or any(one.valid_at(moment) for one in known):
+            return ""
+        return ", ".join(f"{one.valid_before.isoformat()} ({one.where})" for one in known if one.valid_before)
+
     def signer(self, key_id: str, roles: tuple[Role, ...], moment: datetime, where: str) -> Signer:
         """Who stood behind ``key_id`` at ``moment``, the time that the statement itself bears.
 
@@ -177,7 +187,9 @@ class Trust:
             what, found = "the key has another role", known[0].principal
         else:
             what, found = "signed by a key that nobody here trusts", visible(key_id)
-        raise TrustError(what, where=where, expected=f"a valid key with the role {' or '.join(roles)}", found=found)
+        expected = f"a valid key with the role {' or '.join(roles)}"
+        next_step = "a line in allowed_signers for the time the file bears lets it count; else take the file out"
+        raise TrustError(what, where=where, expected=expected, found=found, next_step=next_step if fitting else "")
 
 
 def user_file() -> Path:

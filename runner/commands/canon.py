@@ -18,11 +18,15 @@ def canon(
             "--check", help="Write nothing; exit 1 where the text is not current, or a report.md is not its report's."
         ),
     ] = False,
+    texts: Annotated[
+        bool, typer.Option("--texts", help="Also write every report.md anew, as this checkout words it.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make canon/LNA-CANON.md from the signed statements."""
     from runner import canon, ledger
     from runner.attest.trust import load_trust
+    from runner.files import write_whole
     from runner.many import collector_paused
     from runner.paths import workspace
 
@@ -33,10 +37,16 @@ def canon(
     difference, altered = canon.differs(here, text), canon.altered(book) if check else []
     if not check:
         canon.write(here, text)
+    for path, told in canon.texts(book) if texts and not check else ():
+        write_whole(here / path, told.encode())
     text = f"{canon.CANON} is current"
     if difference:
         text = f"{difference}\n  next step: `runner canon`" if check else f"written: {canon.CANON}"
-    lines = [text, *altered, *(["  next step: `git checkout` them; what is signed is beside them"] if altered else [])]
+    lines = [
+        text,
+        *altered,
+        *(["  next step: `runner canon --texts`; what is signed is beside them"] if altered else []),
+    ]
     value = {"path": str(here / canon.CANON), "difference": difference, "altered": altered, "written": not check}
     answer(value, "\n".join(lines), as_json=as_json)
     if check and (difference or altered):

@@ -96,9 +96,9 @@ def challenge(
     from runner.challenge import challenge as try_all
     from runner.commands.progress import watching
     from runner.paths import workspace
-    from runner.steps.seal import runner_key
+    from runner.steps.seal import signing_key
 
-    key = runner_key()
+    key = signing_key(workspace())
     with watching(quiet=quiet or as_json) as progress:
         made, path = try_all(workspace(), seat, load_trust(workspace()), key, progress)
     lines = [f"{one.exploit}: {', '.join(one.caught_by) or f'open: {one.open}'}" for one in made.tried]

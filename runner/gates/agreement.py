@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from math import exp
-
 from runner.gates.base import GateInput, GateParameters, Limit
 from runner.gates.common import Decision, Reading, decide, figure, invalid, of_kind, verdict
 from runner.model.answer_measure import AgreementMeasure
 from runner.model.verdict import Figure, Status, Verdict
-from runner.stats import total
+from runner.stats import BEYOND, growth, total
 
 NAME = "agreement"
 VERSION = 1
@@ -46,9 +44,12 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput)
             continue
         tokens = sum(document.tokens for document in measure.documents)
         served, theirs = (
-            exp(total(float(getattr(document, which)) for document in measure.documents) / tokens)
+            growth(total(float(getattr(document, which)) for document in measure.documents) / tokens)
             for which in ("served", "theirs")
         )
+        if BEYOND in (served, theirs):
+            strangers.append(f"{reading.window.id}: a perplexity beyond any number")
+            continue
         difference = abs(theirs / served - 1)
         for part in ("median", "ninth_decile", "largest"):
             error, noise = float(getattr(measure.distance, part)), float(getattr(measure.float16, part))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp
 from statistics import median
+from typing import Literal
 
 from runner.gates.base import GateInput, GateParameters, Limit
 from runner.gates.common import Decision, Reading, by_limits, figure, invalid, of_kind
 from runner.model.sample import DocumentMeasure, PerplexityMeasure
 from runner.model.verdict import Figure, Status
-from runner.stats import DOCUMENTS, total, worst_end
+from runner.stats import DOCUMENTS, growth, total, worst_end
 
 
 class PerplexityParameters(GateParameters):
@@ -22,6 +22,9 @@ class PerplexityParameters(GateParameters):
     """Least coverage of the interval of the median document."""
     perplexity: Limit | None = None
     """Largest perplexity over all documents (a line fixed before the run)."""
+    classes: Literal["together", "each"] = "together"
+    """``each``: what all tokens of a language lose together must lie inside the margin too. The median document alone
+    leaves a minority of documents, and with enough documents a whole language, free to be as bad as they like."""
 
 
 def noninferior(wanted: PerplexityParameters, readings: tuple[Reading, ...], given: GateInput) -> Decision:
@@ -36,7 +39,7 @@ def noninferior(wanted: PerplexityParameters, readings: tuple[Reading, ...], giv
         return invalid(fault)
     deltas = [(float(mine.nll) - float(theirs.nll)) / mine.tokens for theirs, mine in pairs]
     interval, middle = worst_end(deltas, float(wanted.coverage)), median(deltas)
-    figures = (
+    figures: tuple[Figure, ...] = (
         figure("documents", len(deltas)),
         figure("median increase", middle, unit="nats a token"),
         figure("worst end", interval.high, unit="nats a token", limit=f"<= {wanted.margin}"),
@@ -45,12 +48,33 @@ def noninferior(wanted: PerplexityParameters, readings: tuple[Reading, ...], giv
         _limit_figure(wanted, candidate.documents),
     )
     failures = _line(wanted, candidate.documents)
+    if wanted.classes == "each":
+        rises = _by_language(pairs)
+        figures += tuple(
+            figure(f"{name} increase", rise, unit="nats a token", limit=f"<= {wanted.margin}") for name, rise in rises
+        )
+        failures += [
+            f"{name}: worse by {rise:.4g} nats a token, the margin is {wanted.margin}"
+            for name, rise in rises
+            if rise > float(wanted.margin)
+        ]
     if middle > float(wanted.margin):
         failures.append(f"half of the documents are worse by more than {middle:.4g} nats a token")
     if not failures and interval.high > float(wanted.margin):
         reason = f"the interval reaches {interval.high:.4g} nats a token, the margin is {wanted.margin}"
         return Decision(Status.UNRESOLVED, (reason,), figures)
-    return by_limits(failures, figures, "no document class is worse by more than the margin")
+    told = "language" if wanted.classes == "each" else "document class"
+    return by_limits(failures, figures, f"no {told} is worse by more than the margin")
+
+
+def _by_language(pairs: Sequence[tuple[DocumentMeasure, DocumentMeasure]]) -> list[tuple[str, float]]:
+    """Each language with the increase of its negative log-likelihood, in nats a token over all its tokens."""
+    found = []
+    for language in sorted({mine.language for _, mine in pairs}):
+        own = [(theirs, mine) for theirs, mine in pairs if mine.language == language]
+        increase = total(float(mine.nll) - float(theirs.nll) for theirs, mine in own)
+        found.append((language, increase / sum(mine.tokens for _, mine in own)))
+    return found
 
 
 def measure_of(readings: tuple[Reading, ...], arm: str) -> PerplexityMeasure | None:
@@ -82,7 +106,7 @@ def _limit_figure(wanted: PerplexityParameters, documents: Sequence[DocumentMeas
 
 def perplexity(documents: Sequence[DocumentMeasure]) -> float:
     """Over all documents together. Raises ZeroDivisionError where no token was scored."""
-    return exp(total(float(one.nll) for one in documents) / sum(one.tokens for one in documents))
+    return growth(total(float(one.nll) for one in documents) / sum(one.tokens for one in documents))
 
 
 def _paired(

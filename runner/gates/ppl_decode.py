@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from runner.gates.base import GateInput, Limit
 from runner.gates.common import Decision, Reading, decide, figure, invalid, of_kind, verdict
 from runner.gates.likelihood import PerplexityParameters, measure_of, noninferior, perplexity
 from runner.model.sample import DocumentMeasure, PerplexityMeasure
 from runner.model.verdict import Verdict
+from runner.stats import BEYOND
 
 NAME = "ppl-decode"
 VERSION = 1
@@ -60,4 +62,5 @@ def _difference(forced: Sequence[DocumentMeasure], control: Sequence[DocumentMea
     same = [one for one in forced if (one.id, one.tokens) in tokens]
     if not same or len(same) != len(control):
         return None
-    return abs(perplexity(same) / perplexity(control) - 1)
+    read = perplexity(control)
+    return inf if read == BEYOND else abs(perplexity(same) / read - 1)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from math import exp
-
 from runner.gates.base import GateInput, GateParameters, Limit
 from runner.gates.common import Decision, Reading, by_limits, decide, figure, invalid, of_kind, verdict
 from runner.model.sample import SensitivityMeasure, SensitivityRow
 from runner.model.verdict import Figure, Verdict
-from runner.stats import DOCUMENTS, total, worst_end
+from runner.stats import DOCUMENTS, growth, total, worst_end
 
 NAME = "sensitivity"
 VERSION = 1
@@ -65,4 +63,4 @@ def _deltas(row: SensitivityRow) -> list[float]:
 
 def _rise(nats: float) -> float:
     """A difference of losses as a relative rise of perplexity."""
-    return exp(nats) - 1
+    return growth(nats) - 1

@@ -22,7 +22,7 @@ from runner.gates.blocks import (
 from runner.gates.common import Decision, Reading, decide, figure, invalid, verdict
 from runner.model.sample import SpeedMeasure
 from runner.model.verdict import Figure, Status, Verdict
-from runner.stats import FLOOR_PAIRS, Comparison, Tail, a_a_floor, compare, log_ratio, tail
+from runner.stats import FLOOR_PAIRS, Comparison, Tail, compare, floor_of_blocks, log_ratio, tail
 
 NAME = "speed"
 VERSION = 1
@@ -203,13 +203,10 @@ def _other_pools(blocks: list[Block], given: GateInput) -> list[str]:
 
 
 def _floor(pairs: list[Pair]) -> float | None:
-    """The A/A floor of this very run.
-
-    The incumbent's two blocks of a quad are single blocks; a pair's value averages two an arm, hence the root of two.
-    """
+    """The A/A floor of this very run, from the incumbent's two blocks of each quad."""
     if len(pairs) < FLOOR_PAIRS:
         return None
-    return a_a_floor([pair.incumbent_ratio for pair in pairs]) / 2**0.5
+    return floor_of_blocks([pair.incumbent_ratio for pair in pairs])
 
 
 def _control(

@@ -64,7 +64,8 @@ class Mount(Record):
     """One file or folder of the host inside the container."""
 
     host: Line
-    """Absolute path; ``{pack}`` is the served pack, ``{code}`` this checkout, ``{cache}`` the engine's kept cache."""
+    """Absolute path; ``{pack}`` is the served pack, ``{code}`` those folders of this checkout that an engine imports,
+    ``{cache}`` the engine's kept cache."""
     inside: Annotated[Line, StringConstraints(pattern=r"^/[^:,]+$")]
     digest: PinOrUnknown | None = None
     """SHA-256 of a file, of a folder's files by name, or of a pack's headers; absent for caches and for this checkout,

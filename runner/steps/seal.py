@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from runner import ledger
 from runner.attest.keys import PrivateKey, load_or_create
@@ -28,6 +30,25 @@ def runner_key() -> PrivateKey:
     return key
 
 
+def signing_key(workspace: Path, seconds: int = 0) -> PrivateKey:
+    """:func:`runner_key`, where what it signs in so many seconds will count in this workspace.
+
+    Raises StateError where the repository knows the key and its time is over by then.
+    """
+    key = runner_key()
+    by_then = datetime.now(UTC) + timedelta(seconds=seconds)
+    if ended := load_trust(workspace).ended(key.public.id, "runner", by_then):
+        raise StateError(
+            "the repository trusts this key no longer when it is to sign",
+            where=key.public.id,
+            expected=f"a key that is valid at {by_then:%Y-%m-%dT%H:%M:%SZ}",
+            found=f"valid until {ended}",
+            next_step="a person adds a line for the key with a later end to canon/allowed_signers, and "
+            "`runner execute ORDER --resume RUN` finishes a run that has begun",
+        )
+    return key
+
+
 def seal(run: Run) -> Run:
     """Seal, or on resume check that what was sealed still is what would be sealed now.
 
@@ -41,7 +62,9 @@ def seal(run: Run) -> Run:
     else:
         write_whole(path, canonical_json(plan.model_dump(mode="json")))
     run.progress.expect(seconds_of(plan))
-    return replace(run, seal=Sealed(plan, digest, seed, _intent(run, plan, digest)))
+    begun = (run.folder / "intent.dsse.json").exists()
+    key = signing_key(run.workspace, 0 if begun else seconds_of(plan))
+    return replace(run, seal=Sealed(plan, digest, seed, _intent(run, plan, digest, key)))
 
 
 def _seed(run: Run) -> bytes:
@@ -76,9 +99,9 @@ def _unchanged(sealed: Plan, planned: Plan) -> None:
     )
 
 
-def _intent(run: Run, plan: Plan, digest: str) -> str:
+def _intent(run: Run, plan: Plan, digest: str, key: PrivateKey) -> str:
     """The ledger's digest of this run's intent, which is signed once however often the run is resumed."""
-    path, key = run.folder / "intent.dsse.json", runner_key()
+    path = run.folder / "intent.dsse.json"
     if path.exists():
         return sha256_bytes(path.read_bytes())
     trust = load_trust(run.workspace)

@@ -13,7 +13,7 @@ from typing import Any
 
 from runner.errors import InputError
 from runner.model.seat import Container, Machine, Mount, SeatManifest
-from runner.sandbox import HIDDEN_CODE
+from runner.sandbox import HIDDEN_CODE, SERVED_CODE
 from serve.adapters.engine_command import BYTECODE, arguments_of, carve_variables, flags
 from serve.seat import BootRequest
 from serve.witness.environment import NAMES
@@ -114,7 +114,7 @@ def launch_of(request: BootRequest, places: Places, run: str, libraries: Mapping
     inside = {variant: f"{LIBRARIES}/{variant}.so" for variant in libraries}
     named = [Bound(f"{{library {variant}}}", host, inside[variant]) for variant, host in libraries.items()]
     bounds = (
-        *(Bound(mount.host, places.of(mount), mount.inside, mount.writable) for mount in container.mounts),
+        *(bound for mount in container.mounts for bound in _bounds(mount, places)),
         *named,
         Bound(WITNESS, places.witness, f"{_HOME}/witness.so"),
         Bound(SITE, places.site, f"{_HOME}/site"),
@@ -143,6 +143,13 @@ def launch_of(request: BootRequest, places: Places, run: str, libraries: Mapping
         port=places.port,
         command=("python3", "-P", *command, *flags(arguments_of(request))),
     )
+
+
+def _bounds(mount: Mount, places: Places) -> list[Bound]:
+    """Of the checkout only what the engine imports: canon, reports, orders and tests are not inside at all."""
+    if mount.host != CODE:
+        return [Bound(mount.host, places.of(mount), mount.inside, mount.writable)]
+    return [Bound(f"{CODE}/{name}", f"{places.code}/{name}", f"{mount.inside}/{name}") for name in SERVED_CODE]
 
 
 def container_of(request: BootRequest) -> Container:

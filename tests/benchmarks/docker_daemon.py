@@ -25,6 +25,7 @@ from runner.digest import sha256_file
 from runner.errors import SeatError
 from runner.model.configuration import pairs
 from runner.model.seat import Container, Mount, SeatManifest
+from runner.paths import source_root
 from runner.sandbox import python_folders
 from runner.standing import canonical_boot
 from runner.steps.seats import load_manifest
@@ -36,6 +37,7 @@ from tests.serve.adapters.test_docker import differing, request
 
 ENGINE = """
 import json, sys
+sys.path.append("/carve/stand-in")
 from serve.adapters import fake_engine
 from tests.serve.adapters.docker_stand_in import engine_of
 class Everywhere(fake_engine.Server):
@@ -69,6 +71,7 @@ def seat(folder: Path, digest: str) -> SeatManifest:
     mounts = (
         Mount(host="{pack}", inside="/pack"),
         Mount(host="{code}", inside="/carve/code"),
+        Mount(host=str(source_root() / "tests"), inside="/carve/stand-in/tests"),  # no part of what an engine imports
         Mount(host=str(folder / "cache"), inside="/carve/cache", writable=True),
         Mount(host=str(engine), inside="/carve/engine.py", digest=sha256_file(engine)),
         *(Mount(host=path, inside=path) for path in host if Path(path).exists()),

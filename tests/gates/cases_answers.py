@@ -216,9 +216,17 @@ def score() -> list[Case]:
 
 
 def agreement() -> list[Case]:
-    def record(number: int = 1, *, documents: int = 8, digest: str = DIGEST, theirs: str = "150.05", **far: str) -> Any:
+    def record(
+        number: int = 1,
+        *,
+        documents: int = 8,
+        digest: str = DIGEST,
+        theirs: str = "150.05",
+        served: str = "150",
+        **far: str,
+    ) -> Any:
         of = window(f"agreement-{number}", "shared-a", "agreement", "incumbent", arguments={"digest": DIGEST})
-        told = {"tokens": 100, "served": "150", "theirs": theirs, "ours": "150.01"}
+        told = {"tokens": 100, "served": served, "theirs": theirs, "ours": "150.01"}
         rows = {"median": "0.001", "ninth_decile": "0.002", "largest": "0.01"}
         measure = AgreementMeasure(
             record=digest,
@@ -242,6 +250,18 @@ def agreement() -> list[Case]:
         ("two-versions_pass", one(record(), record(2)), "PASS", passed),
         ("our-own-flips-an-expert_pass", one(record(another="0", own="0.005")), "PASS", passed),
         ("three-times-noise-allowed_pass", one(far, times_noise="3"), "PASS", passed),
+        (
+            "perplexities-beyond-any-number_invalid",
+            one(record(theirs="1000000", served="2000000")),
+            "INVALID",
+            "a perplexity beyond any number",
+        ),
+        (
+            "our-perplexity-beyond-any-number_invalid",
+            one(record(theirs="1000000")),
+            "INVALID",
+            "a perplexity beyond any number",
+        ),
         ("every-row-too-far_fail", one(far), "FAIL", "median relative error of logits 0.001100, the limit is 0.001000"),
         ("one-row-of-five-too-far_fail", one(record(ninth_decile="0.0021")), "FAIL", "ninth decile relative error"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from runner.gates.base import GateInput
@@ -136,6 +137,7 @@ def _perplexity(name: str, roles: dict[str, str]) -> list[Case]:
         ("no-worse_pass", one(_documents(201, 24, 100)), "PASS", "margin", {"perplexity": ""}),
         ("at-the-margin_pass", one(_documents(202, 24, 100)), "PASS", "margin"),
         ("seven-of-24-worse_pass", one(_documents(200, 24, 100, 6, 4.0)), "PASS", "margin"),
+        *_classes(one),
         ("better_pass", one(_documents(150, 24, 100), parameters={"perplexity": "7.3"}), "PASS", "margin"),
         (
             "standing-alone_pass",
@@ -185,6 +187,34 @@ def _perplexity(name: str, roles: dict[str, str]) -> list[Case]:
 def _prefilled() -> tuple[Any, ...]:
     """Whole documents in one step: the candidate declines, as declared, and the incumbent runs."""
     return tuple(fell_back(rank, "rows-above-limit", [WIDE]) for rank in (0, 1))
+
+
+def _classes(one: Callable[..., GateInput]) -> list[Case]:
+    """Sixty documents of three languages, of which one is destroyed, or a few documents are."""
+
+    def spoilt(worse: float, *, every: int = 3, classes: str = "each") -> GateInput:
+        before = _documents(200, 60, 100)
+        languages = ("en", "code", "ja")
+        named = [each.model_copy(update={"language": languages[at % 3]}) for at, each in enumerate(before.documents)]
+        after = [
+            each.model_copy(update={"nll": str(200 + worse)}) if at % every == 2 else each
+            for at, each in enumerate(named)
+        ]
+        arms = [before.model_copy(update={"documents": tuple(documents)}) for documents in (named, after)]
+        return one(arms[1], incumbent=arms[0], parameters={"classes": classes})
+
+    told = {"ja increase": "<= 0.02", "en increase": "<= 0.02"}
+    return [
+        ("a-language-destroyed_fail", spoilt(500), "FAIL", "ja: worse by 5 nats a token, the margin is 0.02", told),
+        ("a-few-documents-destroyed_fail", spoilt(500, every=30), "FAIL", "ja: worse by 0.5 nats a token"),
+        (
+            "a-language-destroyed-not-asked-about_pass",
+            spoilt(500, classes="together"),
+            "PASS",
+            "no document class is worse by more than the margin",
+        ),
+        ("a-language-at-the-margin_pass", spoilt(2), "PASS", "no language is worse by more than the margin", told),
+    ]
 
 
 def ppl_prefill() -> list[Case]:
@@ -253,6 +283,16 @@ def _one_row(base: PlannedWindow, own: PlannedWindow, same: PerplexityMeasure) -
     )
     forced_never = given({"margin": "0.02", "perplexity": "7.5"}, boots, [(again, read)])
     limit = {"forced against one row": "<= 0.001"}
+    broken = _documents(1e6, 24, 100)
+    beyond = given(
+        {"margin": "0.02"},
+        boots,
+        [
+            (base, sample(base, broken, INCUMBENT)),
+            (own, sample(own, broken)),
+            (again, sample(again, _documents(1e6, 6, 100), INCUMBENT, engagement=both(INCUMBENT, [(1, 600)]))),
+        ],
+    )
     return [
         (
             "one-row-agrees-and-worse_fail",
@@ -269,6 +309,7 @@ def _one_row(base: PlannedWindow, own: PlannedWindow, same: PerplexityMeasure) -
             "margin",
             {"forced against one row": "<= 0.004"},
         ),
+        ("one-row-beyond-any-number_invalid", beyond, "INVALID", "differ by inf of the incumbent's perplexity"),
         ("one-row-higher_invalid", one(200.11), "INVALID", "forced decode and one row at a time differ"),
         ("one-row-lower_invalid", one(199.89), "INVALID", "forced decode and one row at a time differ"),
         ("one-row-other-documents_invalid", other, "INVALID", "not among the forced"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,6 +15,8 @@ import yaml
 from runner.errors import EvidenceError
 from runner.gates import registry, selftest
 from runner.gates.base import Gate, GateInput
+from runner.model.base import decimal_text
+from runner.model.sample import Sample
 from runner.model.verdict import Status
 
 FOLDER = Path(__file__).resolve().parent
@@ -70,3 +75,34 @@ def test_the_committed_cases_are_what_the_script_writes(tmp_path: Path) -> None:
     committed = sorted(path.relative_to(FOLDER) for path in FOLDER.glob("*/*/*") if path.is_file())
     assert written == committed
     assert [path for path in written if (tmp_path / path).read_bytes() != (FOLDER / path).read_bytes()] == []
+
+
+@pytest.mark.parametrize("gate", registry.all_gates(), ids=lambda gate: gate.NAME)
+def test_no_figure_is_too_large_for_a_verdict(gate: Gate) -> None:
+    """A candidate that breaks everything gets its verdict too: each decimal of a passing case a thousandfold."""
+    for case in CASES:
+        if case.parent.name != gate.NAME or not case.name.endswith("_pass"):
+            continue
+        given = GateInput.model_validate_json((case / "input.json").read_bytes())
+        for times in (1e3, 1e9):
+            verdict = gate.judge(
+                given.model_copy(update={"samples": tuple(_larger(one, times) for one in given.samples)})
+            )
+            assert verdict.reasons
+
+
+def _larger(sample: Sample, times: float) -> Sample:
+    data = sample.model_dump(mode="json")
+    if sample.variant == "incumbent":
+        return sample
+    return Sample.model_validate_json(json.dumps(data | {"measure": _scaled(data["measure"], times)}))
+
+
+def _scaled(value: Any, times: float) -> Any:
+    if isinstance(value, dict):
+        return {name: _scaled(one, times) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_scaled(one, times) for one in value]
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]+\.[0-9]+(e-?[0-9]+)?", value):
+        return decimal_text(float(value) * times)
+    return value

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from runner import canon, decide, ledger
+from runner.adoption import objections
 from runner.attest.keys import PrivateKey
 from runner.attest.statement import Signed, sign
-from runner.attest.trust import repository_file, signer_line, trust_key
+from runner.attest.trust import load_trust, repository_file, signer_line, trust_key, user_file
 from runner.counts import counting, refusal
 from runner.errors import InputError, StateError, TrustError
 from runner.ledger import ADOPTIONS, LEDGER, Ledger
@@ -21,7 +22,7 @@ from runner.model.adoption import Adoption, ReportName, Reproduction
 from runner.model.report import ReportPredicate
 from runner.reproduction import reproductions, shape
 from runner.verify import verify
-from tests.runner.records import START, make_run, publish, trust_of
+from tests.runner.records import START, Run, make_run, publish, trust_of
 from tests.runner.test_canon import at, desk, section, text_of
 from tests.runner.test_verify_forged import edit_sample, forge
 
@@ -183,3 +184,44 @@ def test_adopt_reads_the_full_evidence_where_it_is(
     assert verify(checked, trust_of(workspace), workspace, deep=True).full_evidence == ""
     with pytest.raises(TrustError, match="own evidence is not what the report is made from"):
         verify(checked, trust_of(workspace), workspace, deep=True, runs=tmp_path / "home" / "runs")
+
+
+@pytest.mark.parametrize("tool", ["none", "bubblewrap"])
+def test_what_ran_without_a_sandbox_stands_nowhere(
+    *, workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path, tool: str
+) -> None:
+    made = make_run()
+    sandbox = made.record.boots[0].sandbox.model_copy(update={"tool": tool})
+    boots = (made.record.boots[0].model_copy(update={"sandbox": sandbox}),)
+    publish(workspace, demo_runner, Run(made.record.model_copy(update={"boots": boots}), made.files), tmp_path / "s")
+    if tool == "none":
+        with pytest.raises(TrustError, match="without a sandbox, so it can only be adopted as descriptive"):
+            decide.adopt(desk(workspace, demo_adopter, 1), "r1", "good")
+        decide.adopt(desk(workspace, demo_adopter, 1), "r1", "good to know", descriptive=True)
+        assert "Run [r1]" in section(text_of(workspace), "Descriptive")
+    else:
+        decide.adopt(desk(workspace, demo_adopter, 1), "r1", "good")
+        assert "Run [r1]" in section(text_of(workspace), "Standing")
+
+
+def test_what_only_this_user_trusts_is_not_adopted(
+    workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CARVE_CONFIG", str(tmp_path / "config"))
+    own = PrivateKey.generate()
+    trust_key(user_file(), signer_line("runner", "mine", own.public))
+    publish(workspace, own, make_run(), tmp_path / "s")
+    known = ledger.load(workspace, load_trust(workspace))
+    (entry, report) = known.of(ReportPredicate)[0]
+    adoption = Adoption(
+        created_at=at(2),
+        parents=known.heads(),
+        result="ADOPTED",
+        report=ReportName(run=report.run, order=report.order.name, digest=entry.digest),
+        seat="cpu-mini",
+        scope="standing",
+        waivers=(),
+        reason="mine",
+    )
+    said = objections(entry, adoption, {demo_adopter.public.id}, known)
+    assert any("only this user trusts the report's key" in words for words in said)

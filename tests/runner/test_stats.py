@@ -142,6 +142,39 @@ def test_floor_is_half_the_range_of_six_pairs() -> None:
     assert stats.a_a_floor([-0.02, 0.0, 0.01, 0.0, 0.03, 0.01]) == pytest.approx(0.025)
 
 
+@pytest.mark.parametrize("pairs", [6, 8])
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+def test_the_floor_of_a_run_is_that_of_equal_arms(noise: Noise, pairs: int) -> None:
+    """Half widths of A/A quads, and of the incumbent's own two blocks in as many quads, in the middle of all sessions.
+
+    Of noise so heavy-tailed that it has no variance, two blocks' mean is hardly calmer than one.
+    """
+    blocks = noise(np.random.default_rng(6), (SESSIONS // 4, pairs * 4)).reshape(-1, pairs, 4)
+    quads = (blocks[:, :, 1:3].mean(2) - blocks[:, :, ::3].mean(2)).tolist()
+    recorded = [stats.a_a_floor(session) for session in quads]
+    own = [stats.floor_of_blocks(session) for session in (blocks[:, :, 2] - blocks[:, :, 1]).tolist()]
+    assert np.median(own) == pytest.approx(np.median(recorded), rel=0.12)
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.3, 0.8])
+@pytest.mark.parametrize("candidate", [(0, 3), (1, 2)])
+def test_neighbours_that_are_alike_make_no_floor_too_narrow(alike: float, candidate: tuple[int, int]) -> None:
+    """Variances from the covariance of four blocks, both orders taken together as they are drawn."""
+    covariance = alike ** np.abs(np.subtract.outer(range(4), range(4)))
+    pair = np.where(np.isin(range(4), candidate), 0.5, -0.5)
+    ratios = [np.array([-1, 0, 0, 1]) / 2**0.5, np.array([0, -1, 1, 0]) / 2**0.5]
+    own = sum(ratio @ covariance @ ratio for ratio in ratios) / 2
+    assert pair @ covariance @ pair + alike**2 * (1 - alike) == pytest.approx(own)
+
+
+@pytest.mark.parametrize("pairs", [6, 8])
+def test_how_often_a_floor_lies_inside_the_margin(pairs: int) -> None:
+    sessions = np.random.default_rng(9).normal(0, 0.02, (SESSIONS, pairs)).tolist()
+    for limit in (0.02, 0.0254, 0.05):
+        seen = sum(stats.a_a_floor(session) <= limit for session in sessions) / SESSIONS
+        assert abs(stats.half_width_within(limit, 0.02, pairs) - seen) < 0.01
+
+
 @pytest.mark.parametrize(
     ("lost", "won", "chance"), [(0, 0, 1.0), (5, 0, 1 / 32), (1, 1, 0.75), (0, 3, 1.0), (3, 1, 5 / 16)]
 )

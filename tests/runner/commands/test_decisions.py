@@ -67,29 +67,27 @@ def test_from_report_to_canon_and_back(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("was", "becomes", "noticed"),
+    ("was", "becomes"),
     [
-        ("# PASS: ", "# FAIL: ", True),
-        ("| speed@1 | PASS |", "| speed@1 | FAIL |", True),
-        ("| speed | ratio | 2.", "| speed | ratio | 3.", True),
-        ("## Boots", "## Verdicts\n\n| kld@1 | PASS | as required |\n\n## Boots", True),
-        ("## Verdicts", "## Verdict", True),
-        ("## Boots", "# FAIL: mini-lna2 on cpu-mini\n\n## Boots", True),
-        ("Every gate of the order passed. ", "Passed. ", False),
-        ("## Seat time", "## Time on the seat", False),
+        ("# PASS: ", "# FAIL: "),
+        ("| speed@1 | PASS |", "| speed@1 | FAIL |"),
+        ("| speed | ratio | 2.", "| speed | ratio | 3."),
+        ("## Figures", "kld@1 | PASS | as required\n\n## Figures"),
+        ("## Verdicts", "<!--\n## Verdicts"),
+        ("Every gate of the order passed. ", "Passed. "),
     ],
 )
-def test_the_check_of_the_canon_reads_the_texts_it_links_to(
-    *, here: Path, was: str, becomes: str, noticed: bool
-) -> None:
-    """A text with other verdicts or figures is named; one of an older version with other words is as good as before."""
+def test_the_check_of_the_canon_reads_the_texts_it_links_to(*, here: Path, was: str, becomes: str) -> None:
+    """Any other text is named: what a reader is shown by bars, comments or headings nobody can list."""
     call("canon")
     path = here / "reports/mini-lna2/r1/report.md"
     text = path.read_text()
     assert was in text
     path.write_text(text.replace(was, becomes, 1))
-    out = call("canon", "--check", code=1 if noticed else 0)
-    assert ("reports/mini-lna2/r1/report.md: found" in out) == noticed
+    assert "reports/mini-lna2/r1/report.md:" in call("canon", "--check", code=1)
+    call("canon", "--texts")
+    assert path.read_text() == text
+    call("canon", "--check")
     path.unlink()
     call("canon", "--check")
 

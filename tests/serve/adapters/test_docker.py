@@ -25,6 +25,8 @@ from runner.errors import SeatError
 from runner.model.boot import BootRecord
 from runner.model.plan import PlannedBoot
 from runner.model.seat import Container, Machine, Mount, SeatManifest
+from runner.paths import source_root
+from runner.sandbox import HIDDEN_CODE, SERVED_CODE, private
 from runner.steps.seats import load_manifest, seat_of
 from serve.adapters.booted import BootedEngine
 from serve.adapters.docker import DockerSeat, label_of
@@ -195,6 +197,27 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert not [word for word in line if "-v" in (word, word[:2]) or ":latest" in word]
 
 
+def test_nothing_that_judges_is_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the checkout what is imported, and that without gates and texts; no canon, reports, orders, tests or keys."""
+    with world_of(tmp_path, monkeypatch) as daemon:
+        booted(tmp_path).stop()
+    (line,) = [call for call in daemon.calls if call[0] == "run"]
+    mounts = [dict(part.partition("=")[::2] for part in line[at + 1].split(",")) for at in _places(line, "--mount")]
+    bound = {Path(one["src"]): one["dst"] for one in mounts if one["type"] == "bind"}
+    hidden = {one["dst"] for one in mounts if one["type"] == "tmpfs"}
+    ours = {path: inside for path, inside in bound.items() if inside.startswith("/carve/code")}
+    assert ours == {source_root() / name: f"/carve/code/{name}" for name in SERVED_CODE}
+    folders = [path for path in bound if path.is_dir()]  # a file is shown by its name: a library of the build cache
+    for kept in (*private(), *(source_root() / name for name in HIDDEN_CODE)):
+        assert not [path for path in folders if path.is_relative_to(kept) and kept != source_root()]
+        reached = [f"{inside}/{kept.relative_to(path)}" for path, inside in bound.items() if kept.is_relative_to(path)]
+        assert set(reached) <= hidden
+
+
+def _places(words: list[str], option: str) -> list[int]:
+    return [at for at, word in enumerate(words) if word == option]
+
+
 @pytest.mark.parametrize(
     ("world", "words"),
     [
@@ -276,7 +299,7 @@ def test_a_missing_mount_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         (World(runs="cd" * 32), "container.image", f"sha256:{'cd' * 32}"),
         (World(drops="/carve/extension.so"), "container.mount./carve/extension.so", None),
-        (World(adds="/engine/attention.py"), "container.mounts", 10),
+        (World(adds="/engine/attention.py"), "container.mounts", 13),
         (World(reset={"VLLM_PLUGINS": "other"}), "environment.VLLM_PLUGINS", "other"),
         (World(reset={"CARVE_STRICT": "0"}), "environment.CARVE_STRICT", "0"),
     ],

@@ -55,7 +55,7 @@ def test_what_was_mounted_and_printed_otherwise_is_named(tmp_path: Path, monkeyp
     seat = manifest(tmp_path)
     with world_of(tmp_path, monkeypatch, world), standing_seat(tmp_path, seat):
         assert different(tmp_path, seat) == {
-            "container.mounts": "10",
+            "container.mounts": "13",
             "container.mount./engine/attention.py": "/srv/other writable",
             "log lines with 'F2 DENSE_GROUP'": "1",
         }
