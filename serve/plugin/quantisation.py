@@ -21,7 +21,7 @@ NAME = "exl3"
 
 
 class Exl3Config(QuantizationConfig):
-    """Modules with a ``trellis`` in the pack are EXL3; all others (attention, router, head) stay as they are."""
+    """Modules with a ``trellis`` in the pack are EXL3, the head too; all others stay as they are."""
 
     def get_name(self) -> str:
         return NAME
