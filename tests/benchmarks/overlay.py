@@ -51,7 +51,9 @@ def make_pack(folder: Path, nbytes: int, seed: int, *, layers: range) -> Path:
         shard_write.write(partial / _file(layer), shard_write.in_order(parts), {"format": "pt"})
     headers = [read_header(partial / _file(layer)) for layer in layers]
     pack_write.write_index(partial, headers)
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+    shapes = ((entry.name, entry.shape) for header in headers for entry in header.entries)
+    pack_write.write_json(partial / "config.json", {"quantization_config": pack_write.quantization_config(shapes)})
+    for name in ("tokenizer.json", "tokenizer_config.json"):
         pack_write.write_json(partial / name, {})
     whole_folder.publish(partial, folder)
     spool.unlink()

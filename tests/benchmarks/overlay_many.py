@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,11 +31,13 @@ def peak_of(work: Callable[[], object]) -> int:
     if child == 0:
         try:
             work()
-        finally:
-            os._exit(1 if sys.exc_info()[0] else 0)
+            os._exit(0)
+        finally:  # not reached where the work succeeded
+            traceback.print_exc()
+            os._exit(1)
     _, status, usage = os.wait4(child, 0)
     if status:
-        raise SystemExit(f"the work failed: {status}")
+        raise SystemExit("the work failed")
     return int(usage.ru_maxrss) * 1024
 
 
