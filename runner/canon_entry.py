@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -21,7 +21,7 @@ from runner.model.verdict import Status
 from runner.plan import PRODUCT
 from runner.reproduction import assurance_level
 from runner.summary import engagement_text, primary_rate
-from runner.yaml_strict import parse
+from runner.yaml_strict import mapping
 from serve.adapters.docker_launch import PORT
 from serve.adapters.docker_readback import launch_from
 from serve.adapters.engine_command import flags
@@ -42,9 +42,9 @@ _PLACES = (
 
 def order_field(report: ReportPredicate, *path: str) -> Any:
     """A field of the order's own text; None where it has none."""
-    value = parse(report.order.text.encode(), report.order.name).value
+    value: Any = mapping(report.order.text)
     for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
+        value = value.get(name) if isinstance(value, Mapping) else None
     return str(value) if isinstance(value, str) else value  # the strict reader's text knows how it was written
 
 

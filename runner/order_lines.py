@@ -21,7 +21,7 @@ from runner.model.order.judgement import KillLine
 from runner.model.order.measure import Threshold
 from runner.model.order.text import line_of
 from runner.model.report import ReportPredicate
-from runner.yaml_strict import parse
+from runner.yaml_strict import mapping
 
 FOLLOWS = {
     "ship-off": "the work is delivered switched off: it can be adopted as descriptive only",
@@ -101,10 +101,9 @@ def _kill_lines(text: str) -> list[KillLine]:
 
 def _listed(text: str, name: str) -> list[Any]:
     try:
-        order: Any = parse(text.encode()).value
+        listed = mapping(text).get(name)
     except InputError:
         return []
-    listed = order.get(name) if isinstance(order, dict) else None
     return listed if isinstance(listed, list) else []
 
 
