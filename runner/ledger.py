@@ -38,6 +38,7 @@ from runner.model.challenge import Challenge
 from runner.model.report import Measured, ReportPredicate
 from runner.model.run import Intent
 from runner.model.statement import Predicate, SignedIntent
+from runner.order_lines import draws_lines
 
 SUFFIX = ".dsse.json"
 REPORTS = Path("reports")
@@ -145,7 +146,7 @@ class Ledger:
         return {digest: counts[key] for digest, key in same.items()}
 
     def whole(self, entry: Signed) -> ReportPredicate:
-        """A report out of its file again: the ledger holds many and keeps neither record nor index of any.
+        """A report out of its file again: the ledger holds many and keeps neither record nor figures of any.
 
         Raises TrustError where the file has changed since.
         """
@@ -249,7 +250,8 @@ def load(workspace: Path, trust: Trust) -> Ledger:
 def _open(workspace: Path, trust: Trust, where: str) -> tuple[str, Signed | Outsider]:
     """One file of :func:`load` in its place, without what many would be too much to hold.
 
-    That is ``raw``, and a report's packed record and its index of evidence: see :meth:`Ledger.measured`.
+    That is ``raw``, and of a report its packed record, its index of evidence, its self-test and its figures, unless a kill
+    line may rest on them: see :meth:`Ledger.whole`.
     """
     digest, entry = read_entry(where, workspace, trust)
     if isinstance(entry, Outsider):
@@ -257,10 +259,13 @@ def _open(workspace: Path, trust: Trust, where: str) -> tuple[str, Signed | Outs
     predicate = entry.predicate
     if isinstance(predicate, ReportPredicate):
         require_place(predicate, where)
-        light = {
+        light: dict[str, object] = {
             "record": predicate.record.model_copy(update={"data": ""}),
             "evidence": predicate.evidence.model_copy(update={"files": {}, "kept": {}}),
+            "self_test": (),
         }
+        if not draws_lines(predicate.order.text):
+            light["gates"] = tuple(gate.model_copy(update={"figures": ()}) for gate in predicate.gates)
         predicate = predicate.model_copy(update=light)
     return digest, replace(entry, predicate=predicate, raw={})
 
