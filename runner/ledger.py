@@ -250,8 +250,8 @@ def load(workspace: Path, trust: Trust) -> Ledger:
 def _open(workspace: Path, trust: Trust, where: str) -> tuple[str, Signed | Outsider]:
     """One file of :func:`load` in its place, without what many would be too much to hold.
 
-    That is ``raw``, and of a report its packed record, its index of evidence, its self-test and its figures, unless a kill
-    line may rest on them: see :meth:`Ledger.whole`.
+    That is ``raw``, and of a report its packed record, its index of evidence, its self-test and, unless a kill line may
+    rest on them, its figures: see :meth:`Ledger.whole`.
     """
     digest, entry = read_entry(where, workspace, trust)
     if isinstance(entry, Outsider):
