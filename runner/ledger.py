@@ -235,8 +235,10 @@ def load(workspace: Path, trust: Trust) -> Ledger:
     Raises TrustError for a changed or misnamed file, a signature that does not hold, a key used outside its role or
     time, a report in another place than its own, a missing parent, or two reports for one intent.
     """
+    shared: dict[object, object] = {}
     with many.collector_paused():
-        opened = list(many.each(partial(_open, workspace, trust), list(_files(workspace))))
+        found = many.each(partial(_open, workspace, trust), list(_files(workspace)))
+        opened = [(digest, _sharing(one, shared)) for digest, one in found]
     ledger = Ledger(
         {digest: one for digest, one in opened if isinstance(one, Signed)},
         {digest: one for digest, one in opened if isinstance(one, Outsider)},
@@ -247,11 +249,20 @@ def load(workspace: Path, trust: Trust) -> Ledger:
     return ledger
 
 
+def _sharing(one: Signed | Outsider, known: dict[object, object]) -> Signed | Outsider:
+    """The same with the order's text and the graders of the first report that had them: many reports are of few."""
+    if isinstance(one, Outsider) or not isinstance(report := one.predicate, ReportPredicate):
+        return one
+    order = known.setdefault(report.order, report.order)
+    graders = known.setdefault(tuple(report.graders.items()), report.graders)
+    return replace(one, predicate=report.model_copy(update={"order": order, "graders": graders}))
+
+
 def _open(workspace: Path, trust: Trust, where: str) -> tuple[str, Signed | Outsider]:
     """One file of :func:`load` in its place, without what many would be too much to hold.
 
-    That is ``raw``, and of a report its packed record, its index of evidence, its self-test and, unless a kill line may
-    rest on them, its figures: see :meth:`Ledger.whole`.
+    That is ``raw``, and of a report its packed record, its index of evidence, its self-test, its costs and, unless a
+    kill line may rest on them, its figures: see :meth:`Ledger.whole`.
     """
     digest, entry = read_entry(where, workspace, trust)
     if isinstance(entry, Outsider):
@@ -263,6 +274,7 @@ def _open(workspace: Path, trust: Trust, where: str) -> tuple[str, Signed | Outs
             "record": predicate.record.model_copy(update={"data": ""}),
             "evidence": predicate.evidence.model_copy(update={"files": {}, "kept": {}}),
             "self_test": (),
+            "costs": (),
         }
         if not draws_lines(predicate.order.text):
             light["gates"] = tuple(gate.model_copy(update={"figures": ()}) for gate in predicate.gates)
