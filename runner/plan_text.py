@@ -28,6 +28,7 @@ from runner.prospects import prospect
 from runner.readiness import missing
 from runner.steps.make import estimate
 from runner.steps.seats import load_manifest
+from serve.graphs import graph_bytes
 from serve.prediction import RankPrediction, predict
 from serve.scratch import scratch_of
 
@@ -111,18 +112,20 @@ def _work(order: RunnableOrder, manifest: SeatManifest) -> dict[str, str]:
 def _predicted(order: RunnableOrder, manifest: SeatManifest) -> tuple[RankPrediction, ...]:
     """What each rank will hold; nothing where the pack is not here or no rule covers model and memory budget.
 
-    Scratch where the order's gate ``memory`` says what device it is on, with the candidate loaded; graphs where the
-    seat's manifest has what a signed report read.
+    Scratch where the order's gate ``memory`` says what device it is on, with the candidate loaded; graphs of every
+    variant, where a rule decides or the seat's manifest has what a signed report read.
     """
     asked = next((gate.windows for gate in order.gates if gate.name == "memory" and "processors" in gate.windows), None)
     loaded = ["incumbent", *([order.candidate.variant] if isinstance(order, KernelOrder) else [])]
     try:
         scratch = scratch_of(loaded, **{name: int(str(asked[name])) for name in _DEVICE}) if asked else None
         arguments = {"block_size": manifest.kv_block_tokens} | manifest.arguments
-        found = predict(read_pack(source_root() / manifest.pack), arguments, scratch)
+        pack = source_root() / manifest.pack
+        found = predict(read_pack(pack), arguments, scratch)
+        graphs = graph_bytes(pack, arguments, len(loaded), measured=manifest.graph_bytes)
     except InputError:
         return ()
-    return tuple(rank.model_copy(update={"graph_bytes": manifest.graph_bytes or 0}) for rank in found)
+    return tuple(rank.model_copy(update={"graph_bytes": graphs or 0}) for rank in found)
 
 
 _DEVICE = ("processors", "groups")

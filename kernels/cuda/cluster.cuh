@@ -117,10 +117,10 @@ struct ClusterWork : ClusterBlock {
         gate[0] += g.x, gate[1] += g.y, gate[2] += g.z, gate[3] += g.w;
         up[0] += u.x, up[1] += u.y, up[2] += u.z, up[3] += u.w;
       }
-      const ActivationScales each = {*reinterpret_cast<const uint2*>(scale), *reinterpret_cast<const uint2*>(scale + problem.intermediate),
-                                     *reinterpret_cast<const uint2*>(scale + 2 * problem.intermediate)};
+      rotate_and_scale(gate, *reinterpret_cast<const uint2*>(scale));
+      rotate_and_scale(up, *reinterpret_cast<const uint2*>(scale + problem.intermediate));
       float value[4];
-      activation_of(problem, gate, up, each, value);
+      activation_of(problem.limit, gate, up, *reinterpret_cast<const uint2*>(scale + 2 * problem.intermediate), value);
       const uint2 low = make_uint2(operand<BOOK, paired>(value[0]), operand<BOOK, paired>(value[1]));
       const uint2 high = make_uint2(operand<BOOK, paired>(value[2]), operand<BOOK, paired>(value[3]));
       const uint32_t local = base + at.activations_at + (item & 1) * at.activation_bytes + (slice * count + row) * fragment_bytes + place_in_fragment();

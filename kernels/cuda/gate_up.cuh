@@ -6,19 +6,20 @@ namespace carve {
 
 // Collects the next segments of chunk quads [.., end) whose fragments fit; by one thread.
 __device__ void collect_segments(const Problem& problem, Shared& shared, int chunk_begin, int end) {
-  const int quads = problem.hidden / 64, slices = problem.intermediate / 128;
+  const int quads = problem.hidden / 64;
   int count = 0, used = 0;
   while (shared.next_slice * quads + shared.next_quad < end && count < max_segments) {
     Segment& segment = shared.segments[count];
     segment.slice = shared.next_slice;
-    segment.rank = segment.slice / slices;
+    segment.rank = problem.by_slices.divide(segment.slice);
     segment.rows = shared.routes.rows[segment.rank];
     segment.begin = shared.next_quad;
     segment.end = min(quads, end - segment.slice * quads);
-    const int per_block = 2 * __popc(segment.rows), fit = (problem.fragments - used) / per_block;
-    const int wanted = (segment.end + 1) / 2 - segment.begin / 2;
-    if (fit < wanted && count > 0) break;
-    if (fit < wanted) segment.end = (segment.begin / 2 + fit) * 2;
+    const int per_block = 2 * __popc(segment.rows), wanted = (segment.end + 1) / 2 - segment.begin / 2;
+    if (used + wanted * per_block > problem.fragments) {
+      if (count > 0) break;
+      segment.end = (segment.begin / 2 + problem.fragments / per_block) * 2;
+    }
     segment.first_fragment = used;
     segment.first = segment.begin == max(0, chunk_begin - segment.slice * quads);
     segment.last = segment.end == min(quads, end - segment.slice * quads);
@@ -58,35 +59,42 @@ struct InputWalk {
   }
 };
 
-// x of every segment into B fragments, four at a time a warp, so that their loads are in flight together.
+// x of every segment into B fragments, up to four at a time a warp, so that their loads are in flight together.
 template <Codebook BOOK>
 __device__ void transform_inputs(const Problem& problem, const Shared& shared, uint8_t* fragments) {
   constexpr int flight = 4;
   const int lane = threadIdx.x % 32;
   const Table table = threadIdx.x / 32 & 1 ? problem.matrices[1].suh : problem.matrices[0].suh;
   InputWalk walk(shared);
-  while (walk.settle()) {
-    uint2 x[flight], scale[flight];
-    int target[flight];
+  uint2 x[flight], scale[flight];
+  int target[flight];
+  const auto ask = [&](int i) {
+    const Segment& segment = shared.segments[walk.number];
+    const int at = (segment.begin / 2 + walk.part / 2) * 128 + lane * 4;
+    x[i] = x_at(problem, int64_t(__ffs(walk.left) - 1) * problem.hidden + at);
+    scale[i] = halves_at(entry_of(table, shared.routes.expert[segment.rank]), at);
+    target[i] = walk.fragment + walk.part * __popc(segment.rows);
+    walk.part += warps;
+  };
+  const auto write = [&](int i) {
+    const float4 a = floats(x[i]), b = floats(scale[i]);
+    float value[4] = {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
+    hadamard128(value);
+    write_fragments<BOOK>(fragments + target[i] * fragment_bytes, value);
+  };
+  bool more = walk.settle();
+  while (more) {
+    ask(0);
+    more = walk.settle();
+    if (!more) return write(0);  // of few rows most warps have one: no jumps over what the others would need
+    int count = 1;
 #pragma unroll
-    for (int i = 0; i < flight; i++) {
-      target[i] = -1;
-      if (!walk.settle()) continue;
-      const Segment& segment = shared.segments[walk.number];
-      const int at = (segment.begin / 2 + walk.part / 2) * 128 + lane * 4;
-      x[i] = x_at(problem, int64_t(__ffs(walk.left) - 1) * problem.hidden + at);
-      scale[i] = halves_at(entry_of(table, shared.routes.expert[segment.rank]), at);
-      target[i] = walk.fragment + walk.part * __popc(segment.rows);
-      walk.part += warps;
-    }
+    for (int i = 1; i < flight; i++)
+      if (more) ask(i), more = walk.settle(), count = i + 1;
+    write(0);
 #pragma unroll
-    for (int i = 0; i < flight; i++) {
-      if (target[i] < 0) continue;
-      const float4 a = floats(x[i]), b = floats(scale[i]);
-      float value[4] = {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
-      hadamard128(value);
-      write_fragments<BOOK>(fragments + target[i] * fragment_bytes, value);
-    }
+    for (int i = 1; i < flight; i++)
+      if (i < count) write(i);
   }
 }
 
@@ -123,7 +131,8 @@ template <int K, Codebook BOOK, int DEPTH, int LEAST, int MOST>
 __device__ void gate_up(const Problem& problem, Shared& shared, int chunk, uint32_t ring_base, uint8_t* fragments) {
   const int warp = threadIdx.x / 32, quads = problem.hidden / 64, slices = problem.intermediate / 128;
   const int total = shared.routes.ranks * slices * quads;
-  const int begin = begin_of_chunk(chunk, total, problem.chunks), end = begin_of_chunk(chunk + 1, total, problem.chunks);
+  const int begin = begin_of_chunk(problem, chunk, total), end = begin_of_chunk(problem, chunk + 1, total);
+  const int first_slice = problem.by_quads.divide(begin), first_quad = begin - first_slice * quads;
   Walk walk;
   walk.parts = slices;
   walk.full_run = quads;
@@ -134,14 +143,14 @@ __device__ void gate_up(const Problem& problem, Shared& shared, int chunk, uint3
   walk.trellis = warp < warps / 2 ? problem.matrices[0].trellis : problem.matrices[1].trellis;
   Ring<K, BOOK, DEPTH> ring(ring_base, walk.item_bytes / 4);
   if (threadIdx.x == threads - 32) {
-    shared.next_slice = begin / quads;
-    shared.next_quad = begin % quads;
+    shared.next_slice = first_slice;
+    shared.next_quad = first_quad;
     collect_segments(problem, shared, begin, end);
   }
   if (begin < end) {
-    walk.rank = begin / quads / slices;
-    walk.part = begin / quads % slices;
-    walk.open(shared.routes, end - begin, begin % quads);
+    walk.rank = problem.by_slices.divide(first_slice);
+    walk.part = first_slice - walk.rank * slices;
+    walk.open(shared.routes, end - begin, first_quad);
     ring.start(walk, shared.routes);
   }
   Draw draw(problem, shared);

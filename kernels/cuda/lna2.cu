@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <algorithm>
+
 #include "down.cuh"
 #include "gate_up.cuh"
 #include "launch.cuh"
@@ -37,17 +39,18 @@
 
 namespace carve {
 
-template <int K, Codebook BOOK, int DEPTH, int LEAST, int MOST>
+template <int K, Codebook BOOK, int DEPTH, int LEAST, int MOST, bool FEW>
 __device__ __forceinline__ void work(const Problem& problem, Shared& shared, int ticket, uint32_t ring, uint8_t* fragments, float* sums) {
   if (ticket < problem.chunks)
     gate_up<K, BOOK, DEPTH, LEAST, MOST>(problem, shared, ticket, ring, fragments);
   else
-    down<K, BOOK, DEPTH, LEAST, MOST>(problem, shared, ticket - problem.chunks, ring, fragments, sums);
+    down<K, BOOK, DEPTH, LEAST, MOST, FEW>(problem, shared, ticket - problem.chunks, ring, fragments, sums);
 }
 
-// BITS: of all three matrices; 0: any, told by the problem. MOST: groups of eight rows that an expert may have.
-template <int BITS, Codebook BOOK, int MOST>
-__global__ void __launch_bounds__(threads, BITS ? blocks_per_sm : 1) routed_experts(const __grid_constant__ Problem problem) {
+// BITS: of all three matrices; 0: any, told by the problem. MOST: groups of eight rows that an expert may have; FEW: few_rows at
+// most, where a launch is a chain of short steps and a block has a processor's registers.
+template <int BITS, Codebook BOOK, int MOST, bool FEW>
+__global__ void __launch_bounds__(threads, BITS && !FEW ? blocks_per_sm : 1) routed_experts(const __grid_constant__ Problem problem) {
   CARVE_SHARED(memory);
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   float* sums = reinterpret_cast<float*>(memory + shared_bytes);
@@ -58,19 +61,19 @@ __global__ void __launch_bounds__(threads, BITS ? blocks_per_sm : 1) routed_expe
   const bool never = preload_tables<threads>(problem);
   wait_for_launches_before();
 #endif
+  const SlotIds<threads> chosen(problem.ids, problem.rows, problem.topk);
   unsigned long long number = 0;
   if (threadIdx.x == 0) number = atomicAdd(problem.ticket, 1ull);
 #ifndef CARVE_OVERLAP
   const bool never = preload_tables<threads>(problem);
 #endif
-#ifdef CARVE_FEW
-  if (problem.rows * problem.topk <= 32)
-    plan_few_routes<threads>(shared.routes, problem.ids, problem.rows, problem.topk, problem.experts);
+  if (MOST == 1 && problem.rows * problem.topk <= 32)
+    plan_few_routes(shared.routes, chosen.id[0], problem.rows, problem.topk, problem.by_topk, problem.experts);
   else
-#endif
-    plan_routes<threads>(shared.routes, *reinterpret_cast<RoutesWork*>(fragments), problem.ids, problem.rows, problem.topk, problem.experts);
+    plan_routes<threads>(shared.routes, *reinterpret_cast<RoutesWork*>(fragments), chosen, problem.rows, problem.topk, problem.experts);
   if (threadIdx.x == 0) {
-    const unsigned long long tickets = 2ull * problem.chunks + gridDim.x, launch = number / tickets;
+    const unsigned long long tickets = 2ull * problem.chunks + gridDim.x;
+    const unsigned long long launch = number >> 32 ? number / tickets : static_cast<uint32_t>(number) / static_cast<uint32_t>(tickets);
     shared.first_ticket = launch * tickets;
     shared.launch = (launch + 1) * max_configurations + problem.configuration;
     shared.turn = never;
@@ -89,18 +92,18 @@ __global__ void __launch_bounds__(threads, BITS ? blocks_per_sm : 1) routed_expe
     if (ticket >= 2 * problem.chunks) break;
     if (ticket >= problem.chunks) let_next_launch_start();
     if constexpr (BITS > 0) {
-      work<BITS, BOOK, depth_of(BITS), 1, MOST>(problem, shared, ticket, ring, fragments, sums);
+      work<BITS, BOOK, depth_of(BITS), 1, MOST, FEW>(problem, shared, ticket, ring, fragments, sums);
     } else {
       const int matrix = ticket >= problem.chunks ? 2 : threadIdx.x / 32 / (warps / 2);
       switch (matrix == 0 ? problem.matrices[0].bits : matrix == 1 ? problem.matrices[1].bits : problem.matrices[2].bits) {
-        case 1: work<1, BOOK, depth_of(0), 4, 4>(problem, shared, ticket, ring, fragments, sums); break;
-        case 2: work<2, BOOK, depth_of(0), 4, 4>(problem, shared, ticket, ring, fragments, sums); break;
-        case 3: work<3, BOOK, depth_of(0), 4, 4>(problem, shared, ticket, ring, fragments, sums); break;
-        case 4: work<4, BOOK, depth_of(0), 4, 4>(problem, shared, ticket, ring, fragments, sums); break;
-        case 5: work<5, BOOK, depth_of(0), 4, 4>(problem, shared, ticket, ring, fragments, sums); break;
-        case 6: work<6, BOOK, depth_of(0), 4, 4>(problem, shared, ticket, ring, fragments, sums); break;
-        case 7: work<7, BOOK, depth_of(0), 4, 4>(problem, shared, ticket, ring, fragments, sums); break;
-        default: work<8, BOOK, depth_of(0), 4, 4>(problem, shared, ticket, ring, fragments, sums); break;
+        case 1: work<1, BOOK, depth_of(0), 4, 4, false>(problem, shared, ticket, ring, fragments, sums); break;
+        case 2: work<2, BOOK, depth_of(0), 4, 4, false>(problem, shared, ticket, ring, fragments, sums); break;
+        case 3: work<3, BOOK, depth_of(0), 4, 4, false>(problem, shared, ticket, ring, fragments, sums); break;
+        case 4: work<4, BOOK, depth_of(0), 4, 4, false>(problem, shared, ticket, ring, fragments, sums); break;
+        case 5: work<5, BOOK, depth_of(0), 4, 4, false>(problem, shared, ticket, ring, fragments, sums); break;
+        case 6: work<6, BOOK, depth_of(0), 4, 4, false>(problem, shared, ticket, ring, fragments, sums); break;
+        case 7: work<7, BOOK, depth_of(0), 4, 4, false>(problem, shared, ticket, ring, fragments, sums); break;
+        default: work<8, BOOK, depth_of(0), 4, 4, false>(problem, shared, ticket, ring, fragments, sums); break;
       }
     }
   }
@@ -131,7 +134,7 @@ int groups_of(int bits, int rows) { return bits == 0 || rows > 16 ? 4 : rows > 8
 
 Configuration configure(const carve_cuda_device& device, int bits, int rows) {
   const int fixed = shared_bytes + sums_bytes(groups_of(bits, rows)) + warps * ring_bytes(bits), least = fixed + min_fragments * fragment_bytes;
-  int resident = bits ? tuned("CARVE_CUDA_BLOCKS", rows <= 2 ? 1 : blocks_per_sm, blocks_per_sm) : 1;
+  int resident = bits && rows > few_rows ? tuned("CARVE_CUDA_BLOCKS", blocks_per_sm, blocks_per_sm) : 1;
   while (resident > 1 && device.shared_per_processor / resident - device.shared_reserved < least) resident--;
   const int waves = tuned("CARVE_CUDA_WAVES", rows > 16 ? 2 : 1, max_waves);
   int available = device.shared_per_processor / resident - device.shared_reserved;
@@ -149,7 +152,9 @@ Configuration configure(const carve_cuda_device& device, int bits, int rows) {
 template <int BITS, Codebook BOOK>
 Kernel kernel_for(int rows) {
   const int groups = groups_of(BITS, rows);
-  return groups == 1 ? routed_experts<BITS, BOOK, 1> : groups == 2 ? routed_experts<BITS, BOOK, 2> : routed_experts<BITS, BOOK, 4>;
+  if (rows <= few_rows) return routed_experts<BITS, BOOK, 1, true>;
+  if (groups == 1) return routed_experts<BITS, BOOK, 1, false>;
+  return groups == 2 ? routed_experts<BITS, BOOK, 2, false> : routed_experts<BITS, BOOK, 4, false>;
 }
 
 template <Codebook BOOK>
@@ -157,7 +162,7 @@ Kernel kernel_for(int bits, int rows) {
   if (bits == 2) return kernel_for<2, BOOK>(rows);
   if (bits == 3) return kernel_for<3, BOOK>(rows);
 #ifndef CARVE_TUNED_ONLY
-  return routed_experts<0, BOOK, 4>;
+  return routed_experts<0, BOOK, 4, false>;
 #else
   return nullptr;
 #endif
@@ -221,7 +226,7 @@ int plan_of(const carve_cuda_moe_call& call, const carve_cuda_device& device, Co
   const uint64_t pairs = call.rows * (call.topk < call.experts ? call.topk : call.experts), chunks = configuration.chunks;
   const uint64_t slices = pairs * (call.intermediate / 128), blocks = pairs * (call.hidden / 128);
   if (slices + chunks > max_flags) return CARVE_DECLINE_SHAPE;
-  if (slices * (call.hidden / 64) * chunks > UINT32_MAX || blocks * chunks > UINT32_MAX) return CARVE_DECLINE_SHAPE;
+  if ((slices * (call.hidden / 64) + 1) * chunks > INT32_MAX || blocks * chunks > INT32_MAX) return CARVE_DECLINE_SHAPE;
   scratch = scratch_of(configuration.chunks, call.rows, call.hidden, call.intermediate, call.topk, call.experts);
   return CARVE_OK;
 }
@@ -266,7 +271,10 @@ EXPORT int carve_cuda_moe_forward(const carve_cuda_moe_call* call) {
   problem.layer = call->layer, problem.rows = call->rows, problem.hidden = call->hidden, problem.intermediate = call->intermediate;
   problem.topk = call->topk, problem.experts = call->experts, problem.limit = call->limit;
   problem.chunks = configuration.chunks, problem.fragments = configuration.fragments;
+  problem.rows_at_once = std::min<int>(CARVE_CUDA_MAX_ROWS, configuration.fragments / (call->intermediate / 128));
   problem.x_type = call->x_type, problem.out_type = call->out_type;
+  problem.by_topk = divisor(call->topk), problem.by_chunks = divisor(configuration.chunks), problem.by_quads = divisor(call->hidden / 64);
+  problem.by_slices = divisor(call->intermediate / 128), problem.by_blocks = divisor(call->hidden / 128);
   const Kernel kernel = kernel_for(configuration.bits, call->gate.codebook, call->rows);
   if (!kernel) return CARVE_DECLINE_CODEBOOK;
 #ifdef CARVE_CLUSTER

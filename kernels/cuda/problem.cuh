@@ -17,9 +17,9 @@
 
 // Phase clocks of every block's first two chunks, for the desk.
 #ifdef CARVE_CLOCKS
-__device__ long long carve_clocks[1024][16];
+__device__ unsigned long long carve_clocks[1024][16];  // cycles left until 2^62: the first reading is the largest; nobody waits for it
 #define MARK(number) \
-  if (threadIdx.x == 0 && carve_clocks[blockIdx.x][number] == 0) carve_clocks[blockIdx.x][number] = clock64()
+  if (threadIdx.x == 0) atomicMax(&carve_clocks[blockIdx.x][number], (1ull << 62) - clock64())
 #else
 #define MARK(number)
 #endif
@@ -33,6 +33,7 @@ constexpr bool paired = false;
 #endif
 
 constexpr int warps = 8, threads = warps * 32, blocks_per_sm = CARVE_BLOCKS;
+constexpr int few_rows = 2;                              // up to here a kernel of its own, one block a processor
 constexpr int tiles = 2;                                 // neighbouring columns of tiles of one warp
 constexpr int halves = 2;                                // warps that share columns in down, each with half of the inputs
 constexpr int fragment_bytes = 576;                      // B fragments of a row's 128 inputs; 64 of it keep banks apart
@@ -68,9 +69,11 @@ struct Problem {
   int layer, rows, hidden, intermediate, topk, experts;
   int chunks;            // of gate/up, and of down
   int fragments;         // that fit into shared memory
+  int rows_at_once;      // of an expert whose activations fit into the fragments
   int configuration;     // number of the ticket counter
   float limit;
   int x_type, out_type;
+  Divisor by_topk, by_chunks, by_quads, by_slices, by_blocks;  // quads of a slice, slices and column blocks of an expert
 };
 
 // A part of a chunk of gate/up whose inputs fit into the fragments at once: quads begin..end of one slice.
@@ -103,17 +106,17 @@ __device__ __forceinline__ float4 floats(uint2 raw) {
 
 __device__ __forceinline__ uint2 halves_at(const uint16_t* base, int at) { return __ldg(reinterpret_cast<const uint2*>(base + at)); }
 
-// Brings the pointer tables near while the routes are planned: afterwards every chunk needs some entries at once. Returns
-// false; only so that the compiler keeps the loads.
+// Brings the pointer tables near while the routes are planned: afterwards every chunk needs some entries at once. A warp has a
+// table at a time. Returns false; only so that the compiler keeps the loads.
 template <int THREADS>
 __device__ __forceinline__ bool preload_tables(const Problem& problem) {
   const int lines = (problem.experts + 15) / 16;  // of 16 pointers
   bool found = false;
-  for (int number = threadIdx.x; number < 9 * lines; number += THREADS) {
-    const int kind = number / lines / 3, matrix = number / lines % 3, line = number % lines;
+  for (int number = threadIdx.x / 32; number < 9; number += THREADS / 32) {
+    const int kind = number % 3, matrix = number / 3;
     const Matrices& each = matrix == 0 ? problem.matrices[0] : matrix == 1 ? problem.matrices[1] : problem.matrices[2];
     const Table table = kind == 0 ? each.trellis : kind == 1 ? each.suh : each.svh;
-    found |= reinterpret_cast<uintptr_t>(entry_of(table, line * 16)) == 1;
+    for (int line = threadIdx.x % 32; line < lines; line += 32) found |= reinterpret_cast<uintptr_t>(entry_of(table, line * 16)) == 1;
   }
   return found;
 }
@@ -144,16 +147,21 @@ __device__ __forceinline__ void write_fragments(uint8_t* fragment, const float (
   *reinterpret_cast<uint2*>(at + 64) = make_uint2(operand<BOOK, paired>(value[2]), operand<BOOK, paired>(value[3]));
 }
 
-// Items 0 .. total of a phase in equal chunks; total * chunks fits 32 bits (checked by the host). The chunks beyond the
+// Items 0 .. total of a phase in equal chunks; total * chunks is below 2^31 (checked by the host). The chunks beyond the
 // number of items are empty.
-__device__ __forceinline__ int begin_of_chunk(int chunk, uint32_t total, uint32_t chunks) {
-  const uint32_t used = min(total, chunks);
-  return used == 0 ? 0 : min(uint32_t(chunk), used) * total / used;
+__device__ __forceinline__ int begin_of_chunk(const Problem& problem, int chunk, int total) {
+  return total < problem.chunks ? min(chunk, total) : problem.by_chunks.divide(chunk * total);
 }
-__device__ __forceinline__ int chunk_of(int item, uint32_t total, uint32_t chunks) {
-  const uint32_t used = min(total, chunks);
-  return ((item + 1) * used - 1) / total;
-}
+
+// Where the items of gate and up lie: which chunk has one.
+struct Chunks {
+  const int used;
+  const Quotient by_total;
+
+  __device__ __forceinline__ Chunks(const Problem& problem, int total) : used(min(total, problem.chunks)), by_total(total) {}
+
+  __device__ __forceinline__ int with(int item) const { return by_total.divide((item + 1) * used - 1); }
+};
 
 // A slice is 128 gate and the same 128 up columns of an expert: hidden / 64 quads. Its rows of partial sums per chunk:
 __device__ __forceinline__ int64_t partial_row(const Problem& problem, const Routes& routes, int rank, int slice_of_rank, int chunk) {

@@ -1,6 +1,6 @@
 // Which experts a call needs and which rows go to each, worked out by every block for itself in shared memory.
 #pragma once
-#include "abi.h"
+#include "divide.cuh"
 
 namespace carve {
 
@@ -27,19 +27,31 @@ __device__ __forceinline__ int nth_row(uint32_t rows, int n) {
   return __ffs(rows) - 1;
 }
 
+// The experts that this thread's slots name (thread, thread + THREADS, ...); -1: none on this rank.
+template <int THREADS>
+struct SlotIds {
+  static constexpr int slots = max_ranks / THREADS;
+  int id[slots];
+
+  __device__ __forceinline__ SlotIds(const int32_t* ids, int rows, int topk) {
+#pragma unroll
+    for (int i = 0; i < slots; i++) {
+      const int slot = threadIdx.x + i * THREADS;
+      id[i] = slot < rows * topk ? ids[slot] : -1;
+    }
+  }
+};
+
 // By all threads of a block; ends with a barrier.
 template <int THREADS>
-__device__ void plan_routes(Routes& routes, RoutesWork& work, const int32_t* ids, int rows, int topk, int experts) {
+__device__ void plan_routes(Routes& routes, RoutesWork& work, SlotIds<THREADS> chosen, int rows, int topk, int experts) {
   static_assert(CARVE_CUDA_MAX_EXPERTS % THREADS == 0 && max_ranks % THREADS == 0);
-  constexpr int each = CARVE_CUDA_MAX_EXPERTS / THREADS, slots = max_ranks / THREADS;
+  constexpr int each = CARVE_CUDA_MAX_EXPERTS / THREADS, slots = SlotIds<THREADS>::slots;
   const int thread = threadIdx.x, lane = thread % 32;
-  int id[slots];
+  int(&id)[slots] = chosen.id;
 #pragma unroll
-  for (int i = 0; i < slots; i++) {
-    const int slot = thread + i * THREADS;
-    id[i] = slot < rows * topk ? ids[slot] : -1;
+  for (int i = 0; i < slots; i++)
     if (id[i] >= experts) id[i] = -1;
-  }
 #pragma unroll
   for (int i = 0; i < each; i++) work.rows[thread + i * THREADS] = 0;
   if (thread < CARVE_CUDA_MAX_ROWS) routes.experts_of_row[thread] = 0;
@@ -97,34 +109,35 @@ __device__ void plan_routes(Routes& routes, RoutesWork& work, const int32_t* ids
   __syncthreads();
 }
 
-#ifdef CARVE_FEW
-// The same for at most 32 slots, by one warp in its registers; ends with a barrier of the block.
-template <int THREADS>
-__device__ void plan_few_routes(Routes& routes, const int32_t* ids, int rows, int topk, int experts) {
+// The same for at most 32 slots, a lane for each; by one warp, ends with a barrier of the block. id: of this thread's slot.
+__device__ __forceinline__ void plan_few_routes(Routes& routes, int id, int rows, int topk, Divisor by_topk, int experts) {
   static_assert(CARVE_CUDA_MAX_ROWS == 32, "a lane for each row");
   if (threadIdx.x < 32) {
-    const int lane = threadIdx.x, slots = rows * topk, row = lane / topk;
-    int id = lane < slots ? ids[lane] : -1;
+    const int lane = threadIdx.x, slots = rows * topk, row = by_topk.divide(lane);
     if (id >= experts) id = -1;
-    uint32_t chosen = 0;  // rows that name the same expert
-    int first = 32;
-    for (int other = slots - 1; other >= 0; other--)
-      if (__shfl_sync(0xffffffffu, id, other) == id) chosen |= 1u << other / topk, first = other;
-    const uint32_t leaders = __ballot_sync(0xffffffffu, id >= 0 && first == lane);
-    int rank = 0, pairs_before = 0, experts_of_row = 0;
-    for (uint32_t left = leaders; left; left &= left - 1) {
-      const int leader = __ffs(left) - 1;
-      const uint32_t theirs = __shfl_sync(0xffffffffu, chosen, leader);
-      if (__shfl_sync(0xffffffffu, id, leader) < id) rank++, pairs_before += __popc(theirs);
-      experts_of_row += theirs >> lane & 1;
-    }
-    routes.experts_of_row[lane] = experts_of_row;
+    uint32_t same = 0, less = 0;  // slots that name the same expert, and one before it
+    for (int first = 0; first < slots; first += 8)
+#pragma unroll
+      for (int i = first; i < first + 8; i++) {
+        const int other = __shfl_sync(0xffffffffu, id, i);
+        same |= other == id ? 1u << i : 0;
+        less |= other >= 0 && other < id ? 1u << i : 0;
+      }
+    const uint32_t below = (1u << lane) - 1, slots_of_row = (1u << topk) - 1;
+    const uint32_t same_before = same & below, rows_before = row < rows ? (1u << row * topk) - 1 : 0;
+    const uint32_t leaders = __ballot_sync(0xffffffffu, id >= 0 && same_before == 0);
+    const uint32_t pairs = __ballot_sync(0xffffffffu, id >= 0 && (same_before & ~rows_before) == 0);  // not named before in its row
+    const int rank = __popc(less & leaders), pairs_before = __popc(less & pairs);
     if (lane == 0) routes.ranks = __popc(leaders);
-    if (leaders >> lane & 1) routes.expert[rank] = id, routes.rows[rank] = chosen, routes.pairs_before[rank] = pairs_before;
-    if (lane < slots) routes.pair_of_slot[lane] = id < 0 ? 0xffff : pairs_before + __popc(chosen & ((1u << row) - 1));
+    routes.experts_of_row[lane] = lane < rows ? __popc(pairs >> lane * topk & slots_of_row) : 0;
+    if (lane < slots) routes.pair_of_slot[lane] = id < 0 ? 0xffff : pairs_before + __popc(same & pairs & rows_before);
+    if (leaders >> lane & 1) {
+      uint32_t chosen = 0;
+      for (int other = 0; other < rows; other++) chosen |= (same >> other * topk & slots_of_row ? 1u : 0u) << other;
+      routes.expert[rank] = id, routes.rows[rank] = chosen, routes.pairs_before[rank] = pairs_before;
+    }
   }
   __syncthreads();
 }
-#endif
 
 }  // namespace carve

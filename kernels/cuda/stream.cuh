@@ -125,34 +125,4 @@ struct Quad {
   }
 };
 
-#ifdef CARVE_AHEAD
-// A quad's weights, decoded before what they are multiplied by is there: 64 registers at two columns of tiles.
-template <int K, int TILES, Codebook BOOK, bool PAIRED>
-struct Decoded {
-  uint32_t a[TILES][4][8];
-
-  __device__ __forceinline__ void decode(const LaneWords<K> (&lane)[TILES]) {
-    using One = Quad<K, TILES, 1, BOOK, PAIRED>;
-#pragma unroll
-    for (int column = 0; column < TILES; column++) {
-      One::template decode<0>(a[column][0], lane[column]), One::template decode<1>(a[column][1], lane[column]);
-      One::template decode<2>(a[column][2], lane[column]), One::template decode<3>(a[column][3], lane[column]);
-    }
-  }
-
-  template <int GROUPS>
-  __device__ __forceinline__ void multiply(float (&sums)[TILES][GROUPS][4], const uint32_t (&operand)[GROUPS]) const {
-#pragma unroll
-    for (int step = 0; step < 4; step++) {
-      uint4 b[GROUPS];
-#pragma unroll
-      for (int group = 0; group < GROUPS; group++) b[group] = load_shared_4(operand[group] + 64 * step);
-#pragma unroll
-      for (int column = 0; column < TILES; column++)
-        Quad<K, TILES, GROUPS, BOOK, PAIRED>::multiply_decoded(sums[column], a[column][step], b);
-    }
-  }
-};
-#endif
-
 }  // namespace carve

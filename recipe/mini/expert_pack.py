@@ -27,8 +27,12 @@ from recipe.mini.random_pack import CONFIGURATION
 from runner.digest import sha256_json
 from runner.paths import cache_home
 
-VERSION = 1
+VERSION = 2
 """Of this generator: packs of different versions differ."""
+ROUTED_GAIN = 0.25
+"""Of the routed experts. Of 256 random ones the last chosen and the next are nearly tied, and rounding decides: at unit
+gain two right kernels agreed on 77 % of the likeliest tokens after 16 layers of a simulation, at a quarter on 92 %.
+"""
 DENSE_BITS, VOCABULARY, HEADS = 6, 2048, 8
 _HEAD = 128
 
@@ -123,7 +127,8 @@ def _layer(
         if layer_of(module) == layer:
             width = config["intermediate_size"]
             inputs, outputs = (width, hidden) if module.endswith("down_proj") else (hidden, width)
-            yield from pack_format.to_tensors(module, _linear(inputs, outputs, bits, source)).items()
+            gain = ROUTED_GAIN if module.endswith(".down_proj") and ".mlp.experts." in module else 1.0
+            yield from pack_format.to_tensors(module, _linear(inputs, outputs, bits, source, gain)).items()
 
 
 def _ends(config: dict[str, Any], source: Bits) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -133,8 +138,8 @@ def _ends(config: dict[str, Any], source: Bits) -> Iterator[tuple[str, NDArray[A
     yield "lm_head.weight", source.uniform(hidden**-0.5, VOCABULARY, hidden)
 
 
-def _linear(inputs: int, outputs: int, bits: int, source: Bits) -> Linear:
-    """About unit gain."""
+def _linear(inputs: int, outputs: int, bits: int, source: Bits, gain: float) -> Linear:
+    """Of about this ``gain``."""
     scale = 1 / (float(codebook.table(Codebook.MCG).astype(np.float64).std()) * math.sqrt(inputs))
     trellis = source.words(inputs // 16, outputs // 16, 16 * bits)
-    return Linear(trellis, source.signs(scale, inputs), source.signs(1.0, outputs), Codebook.MCG)
+    return Linear(trellis, source.signs(scale, inputs), source.signs(gain, outputs), Codebook.MCG)

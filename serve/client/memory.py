@@ -8,6 +8,7 @@ from recipe.pack import read_pack
 from runner.model.evidence import Evidence
 from serve.client.capture import Capture, record
 from serve.client.context import WindowContext
+from serve.graphs import graph_bytes
 from serve.prediction import ScratchFormula, predict
 from serve.scratch import scratch_of
 
@@ -33,9 +34,12 @@ def predicted(context: WindowContext) -> list[JsonValue]:
     arguments = {"block_size": context.manifest.kv_block_tokens} | context.boot.record.requested
     if context.boot.record.label == "simulated":  # no pack is loaded
         return [{"kv_cache_tokens": arguments["kv_cache_tokens"]} for _ in context.boot.record.ranks]
+    # Every boot is read back under the incumbent first: a candidate's graphs are the second set.
+    sets = 2 if context.window.arm == "candidate" else 1
+    graphs = graph_bytes(context.pack, arguments, sets, measured=context.manifest.graph_bytes)
     found: list[JsonValue] = []
     for rank in predict(read_pack(context.pack), arguments, _scratch(context)):
-        sizes = {"scratch_bytes": rank.scratch_bytes, "graph_bytes": context.manifest.graph_bytes or 0}
+        sizes = {"scratch_bytes": rank.scratch_bytes, "graph_bytes": graphs or 0}
         known: dict[str, JsonValue] = {name: size for name, size in sizes.items() if size}
         found.append({"weights_bytes": rank.weights_bytes, "kv_cache_tokens": rank.kv_tokens, **known})
     return found

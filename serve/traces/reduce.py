@@ -27,6 +27,8 @@ from serve.traces.json_stream import Reader, members
 STEP = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)")
 """The engine's annotation of one step: requests and tokens of prefill, requests and tokens of decode."""
 _CAPTURE = ("cudaStreamBeginCapture", "hipStreamBeginCapture")
+_REPLAY = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
+"""Calls that replay a graph: every launch of the graph bears their correlation."""
 _LONGEST_NAME = 240
 _MOST_KERNELS = 1 << 25
 """Launches that one trace may hold: half a gigabyte of numbers."""
@@ -42,14 +44,23 @@ class _Trace:
     ranks: int = 0
     names: dict[str, int] = field(default_factory=dict)
     kernel: array[int] = field(default_factory=lambda: array("L"))
-    """Number of the name, of each launch; the launch was replayed from a graph where :attr:`graph` is 1."""
-    graph: array[int] = field(default_factory=lambda: array("b"))
+    """Number of the name, of each launch."""
+    node: array[int] = field(default_factory=lambda: array("b"))
+    """1 where the trace itself names the launch's node of a graph, which older profilers (torch 2.11) leave out."""
+    correlation: array[int] = field(default_factory=lambda: array("q"))
+    """Number of the host's call that made the launch, 0 for an unknown one."""
+    replays: set[int] = field(default_factory=set)
+    """Numbers of the calls that replayed a graph."""
     stream: array[int] = field(default_factory=lambda: array("q"))
     begin: array[int] = field(default_factory=lambda: array("q"))
     took: array[int] = field(default_factory=lambda: array("q"))
     steps: list[tuple[int, int, int]] = field(default_factory=list)
     """(start, prefill tokens, decode tokens) of each annotated step on the device."""
     captures: int = 0
+
+    def replayed(self, at: int) -> bool:
+        """Whether a graph made this launch."""
+        return bool(self.node[at]) or self.correlation[at] in self.replays
 
 
 def reduce_trace(path: Path) -> RankTrace:
@@ -105,6 +116,8 @@ def _event(trace: _Trace, event: Any, path: Path) -> None:
             trace.steps.append((_ns(event["ts"]), int(found[2]), int(found[4])))
     elif category in ("cuda_runtime", "cuda_driver"):
         trace.captures += name.startswith(_CAPTURE)
+        if name.startswith(_REPLAY) and (number := _correlation(event)):
+            trace.replays.add(number)
 
 
 def _launch(trace: _Trace, event: dict[str, Any], name: str, path: Path) -> None:
@@ -113,9 +126,14 @@ def _launch(trace: _Trace, event: dict[str, Any], name: str, path: Path) -> None
     arguments = event.get("args") or {}
     trace.kernel.append(trace.names.setdefault(_short(name), len(trace.names)))
     trace.stream.append(int(arguments.get("stream", 0)))
-    trace.graph.append(1 if arguments.get("graph node id") else 0)
+    trace.node.append(1 if arguments.get("graph node id") else 0)
+    trace.correlation.append(_correlation(event))
     trace.begin.append(_ns(event["ts"]))
     trace.took.append(_ns(event.get("dur", 0)))
+
+
+def _correlation(event: dict[str, Any]) -> int:
+    return int((event.get("args") or {}).get("correlation", 0))
 
 
 def _ns(microseconds: Any) -> int:
@@ -161,7 +179,7 @@ def _inside(
         number, took = trace.kernel[at], trace.took[at]
         launches[number] += 1
         times[number] += took
-        replayed[number] += trace.graph[at]
+        replayed[number] += trace.replayed(at)
         streams[number].add(trace.stream[at])
         step = bisect_right(starts, trace.begin[at]) - 1
         counts[step] += 1

@@ -300,10 +300,12 @@ class CudaProcessor:
 
 
 class _Routed:
-    """A library of routed experts."""
+    """A library of routed experts. Streams share its scratch: the engine runs on one and captures graphs on others, one
+    more at each capture, and :class:`OneStream` refuses two at once.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.library = path, MoeLibrary(path)
+        self.path, self.library = path, MoeLibrary(path, one_stream=True)
 
     def counted(self, device: torch.device) -> Tally:
         """By layer and rows, as the kernels counted on the device."""

@@ -20,7 +20,6 @@ from runner.errors import SeatError
 SHAPE = Shape(hidden=512, intermediate=256, experts=6, topk=3)
 LIMIT, BOUND = 10.0, 2e-3
 DESIGNS = ("lna2-paired", "lna2-paired-cluster4")
-FEW = ("lna2-paired-few", "lna2-paired-ahead")
 
 
 @cache
@@ -73,21 +72,14 @@ def test_no_order_of_blocks_and_copies_changes_a_bit(
     assert np.array_equal(first, second)
 
 
-@pytest.mark.parametrize("design", FEW)
 @pytest.mark.parametrize("route", ROUTES)
-def test_trials_for_few_rows_plan_and_multiply_as_the_others(design: str, route: Route) -> None:
-    for rows in (1, 2, 5):
+def test_routes_planned_by_one_warp_and_by_a_block(route: Route) -> None:
+    """Thirty slots are the most of one warp here; thirty-three are for the block."""
+    for rows in (1, 2, 5, 10, 11):
         x, ids, weights = batch(route, rows, rows)
-        declined, out = machine(design, 2).forward(x, ids, weights, limit=LIMIT)
+        declined, out = machine("lna2-paired", 2).forward(x, ids, weights, limit=LIMIT)
         assert declined == ""
         assert worst_row(out, layer(2)[1].forward(x, ids, weights, LIMIT)) < BOUND
-
-
-def test_routes_by_one_warp_are_those_of_a_block() -> None:
-    """One row of three experts: the same chunks and the same order of every sum, so the same bits."""
-    given = batch("unique", 1, 4)
-    block, warp = (machine(design, 3).forward(*given, limit=LIMIT)[1] for design in ("lna2-paired", "lna2-paired-few"))
-    assert np.array_equal(block, warp)
 
 
 @pytest.mark.parametrize("design", DESIGNS)

@@ -39,6 +39,27 @@ def rank(
     )
 
 
+RECORDED = {
+    "counting": (506, 481_835),
+    "dense": (552, 2_951_768),
+    "routed": (138, 2_225_720),
+    "collective": (0, 0),
+    "other": (5474, 10_218_518),
+}
+"""Launches and nanoseconds of 46 steps of ``lna2`` on an H200 (order h200-lna2), the routed experts from graphs."""
+
+
+def recorded(replayed: bool, steps: int = 46) -> RankLaunches:
+    """That rank; of its replays the trace's first reading said nothing, because torch 2.11 names no graph nodes."""
+    groups = tuple(
+        GroupLaunches(
+            name=name, launches=count, replayed=count if replayed and name != "other" else 0, time_ns=time, streams=(7,)
+        )
+        for name, (count, time) in RECORDED.items()
+    )
+    return RankLaunches(rank=0, steps=steps, annotated=46, window_ns=106_519_795, busy_ns=15_802_218, groups=groups)
+
+
 def launches() -> list[Case]:
     candidate = window("launches-candidate", "traced", "launches")
     incumbent = window("launches-incumbent", "traced", "launches", "incumbent")
@@ -59,6 +80,7 @@ def launches() -> list[Case]:
     exact = {"exactly": {"routed": 43, "dense": 489}}
     limits = {"most": {"all": 1669}, "most_ms": {"dense": 9}, "most_share": {"collective": "0.125"}}
     eager = (rank(0), rank(1, unreplayed=1))
+    served = {"exactly": {"routed": 3}, "graphs": ["routed"], "one_stream": ["routed", "dense"]}
     told = {"launches-candidate routed launches": "== 43", "launches-candidate all launches": "<= 1669"}
     told["launches-candidate fused launches"] = ""
     other = own(*whole)[1].model_copy(update={"measure": FinishMeasure(texts=())})
@@ -66,6 +88,9 @@ def launches() -> list[Case]:
     return [
         ("as-planned_pass", one(exact | limits, *whole), "PASS", "launches what it should", told),
         ("eight-ranks_pass", _eight(candidate), "PASS", "launches what it should"),
+        ("recorded-on-an-h200_pass", one(served, recorded(True)), "PASS", "launches what it should"),
+        ("recorded-without-replays_fail", one(served, recorded(False)), "FAIL", "routed was launched outside a graph"),
+        ("recorded-without-steps_invalid", one(served, recorded(True, steps=0)), "INVALID", "no step was counted"),
         ("FL-01-its-kernel-never-ran_fail", one(exact, rank(0), rank(1, routed=(0.0, 0.0))), "FAIL", "rank 1: routed"),
         ("FL-04-nothing-fused_fail", one({"exactly": {"fused": 148}}, *whole), "FAIL", "fused launches 0 times"),
         ("FL-07-pool-held-by-prewarm_fail", one({"most": {"dense": 345}}, *whole), "FAIL", "dense: 489 launches"),

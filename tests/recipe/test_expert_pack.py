@@ -11,6 +11,7 @@ from recipe.mini import expert_pack
 from recipe.pack import read_pack
 from runner.steps.seats import load_manifest, pack_of
 
+_EXPERT = ("experts.1.down_proj", "experts.1.up_proj")
 SMALL = {"seed": 3, "layers": 2, "hidden": 256, "intermediate": 128, "experts": 5, "topk": 2, "bits": 2}
 
 
@@ -26,8 +27,17 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_these_bytes_never_change(tmp_path: Path) -> None:
     """A plan is sealed with the digest of what this machine makes, and measured with what another one makes."""
     assert read_pack(expert_pack.generate(tmp_path / "pack", **SMALL)).payload_digest() == (
-        "8990aa0e38ec06960870f0dc1e00b0b8f7d9ef9050fd34d4822d3eb4e162ba00"
+        "31e858899888eb3485bd34fd55ced07962ea1e27437d692f831adc024827d630"
     )
+
+
+def test_routed_experts_alone_are_quiet() -> None:
+    """Near ties of the router decide little then; the skeleton keeps its gain."""
+    down, up, shared = (f"model.layers.0.mlp.{name}.svh" for name in (*_EXPERT, "shared_experts.down_proj"))
+    coded = {name.removesuffix(".svh"): 2 for name in (down, up, shared)}
+    config = {"hidden_size": 256, "intermediate_size": 128, "num_attention_heads": 1, "num_key_value_heads": 1}
+    made = dict(expert_pack._layer(0, config | {"n_routed_experts": 2}, coded, expert_pack.Bits(1)))
+    assert [set(np.abs(made[name]).tolist()) for name in (down, up, shared)] == [{0.25}, {1.0}, {1.0}]
 
 
 def test_it_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

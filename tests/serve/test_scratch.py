@@ -52,7 +52,7 @@ def test_the_memory_window_predicts_scratch_where_it_knows_the_device() -> None:
     """The candidate-only boot of one H200, of which the shared boot's readback is known."""
     boot = next(one for one in BOOTS if one["planned"] == "shared-a")
     for arguments, expected in ((H200, {"scratch_bytes": boot["resolved"]["scratch_bytes"]}), ({}, {})):
-        window = SimpleNamespace(arguments=arguments)
+        window = SimpleNamespace(arguments=arguments, arm="candidate")
         rank = SimpleNamespace(libraries=dict.fromkeys(boot["libraries"], "0" * 64))
         record = SimpleNamespace(label="real", requested=boot["requested"], ranks=(rank,))
         context = SimpleNamespace(
@@ -70,6 +70,13 @@ def test_the_memory_window_predicts_scratch_where_it_knows_the_device() -> None:
         }
 
 
+def test_lna2s_share_is_what_a_second_stream_once_held_too() -> None:
+    """Read back on the card (H200) with lna2 booted, when each stream had scratch of its own: 86,376,964 bytes."""
+    shape = (2176, 256, 512, 3, 6)
+    whole, without = (scratch_of(names, **H200)(*shape) for names in (("incumbent", "lna2"), ("incumbent",)))
+    assert whole + (whole - without) == 86_376_964
+
+
 def test_FL_31_a_planted_fault_is_predicted_as_the_honest_kernel() -> None:
     shape = (2176, 256, 512, 3, 6)
     honest, faulty = (scratch_of([name], **H200)(*shape) for name in ("lna2", "scratch-per-layer"))
@@ -77,15 +84,15 @@ def test_FL_31_a_planted_fault_is_predicted_as_the_honest_kernel() -> None:
 
 
 def test_a_plan_says_what_the_ranks_of_a_gpu_will_hold() -> None:
-    """As read back on the card with the candidate loaded; graphs only where the seat's manifest has them."""
+    """As read back on the card with the candidate loaded, and graphs of both variants."""
     plan, text = draft(source_root() / "orders/h200-lna2.yaml")
     shared = next(one for one in BOOTS if one["planned"] == "shared-a")["resolved"]
     (rank,) = plan["prediction"]
     assert {name: rank[name] for name in ("weights_bytes", "scratch_bytes", "graph_bytes")} == {
         **{name: shared[name] for name in ("weights_bytes", "scratch_bytes")},
-        "graph_bytes": 0,
+        "graph_bytes": 4_194_304,
     }
-    assert "an unknown number of graphs" in text
+    assert "4194304 of graphs" in text
 
 
 def test_a_library_that_no_rule_covers() -> None:

@@ -61,12 +61,17 @@ VARIANTS = {
             for name, fault in FAULTY.items()
         ),
         Variant("lna2-null-decode", Role.DESK, "cuda/lna2.cu", "the same loads, nothing decoded", (_NULL_DECODE,)),
+        Variant(
+            "lna2-paired-null-decode",
+            Role.DESK,
+            "cuda/lna2.cu",
+            "the same loads as lna2-paired, nothing decoded",
+            (_PAIRED, _NULL_DECODE),
+        ),
     )
 }
 
 _OVERLAP, _CLOCKS = "CARVE_OVERLAP", "CARVE_CLOCKS"
-_FEW = "CARVE_FEW"
-_AHEAD = (_FEW, "CARVE_AHEAD", "CARVE_BLOCKS=1")
 _CLUSTER = {size: f"CARVE_CLUSTER={size}" for size in (4, 8, 16)}
 
 TRIALS = {
@@ -82,11 +87,7 @@ TRIALS = {
             ("lna2-paired-cluster16-overlap", "both", (_PAIRED, _CLUSTER[16], _OVERLAP)),
             ("lna2-cluster16", "an expert a cluster of 16, canonical weights", (_CLUSTER[16],)),
             ("lna2-paired-cluster16-null-decode", "the same loads", (_PAIRED, _CLUSTER[16], _NULL_DECODE)),
-            ("lna2-paired-few", "routes by one warp; four warps to an activation", (_PAIRED, _FEW)),
-            ("lna2-paired-ahead", "and down decoded before its activations are there", (_PAIRED, *_AHEAD)),
-            ("lna2-paired-ahead-overlap", "all three", (_PAIRED, *_AHEAD, _OVERLAP)),
-            ("lna2-paired-few-clocks", "with phase clocks", (_PAIRED, _FEW, _CLOCKS)),
-            ("lna2-paired-ahead-clocks", "with phase clocks", (_PAIRED, *_AHEAD, _CLOCKS)),
+            ("lna2-paired-tickets-null-decode", "the same loads, nothing decoded", (_PAIRED, _NULL_DECODE)),
             ("lna2-paired-tickets-clocks", "with phase clocks", (_PAIRED, _CLOCKS)),
             ("lna2-paired-cluster16-clocks", "with phase clocks", (_PAIRED, _CLUSTER[16], _CLOCKS)),
         )

@@ -103,6 +103,40 @@ def test_captures_streams_and_launches_beside_the_graph_are_told(tmp_path: Path)
     assert row.replayed <= row.launches
 
 
+@pytest.mark.parametrize(
+    ("call", "replayed"),
+    [("cudaGraphLaunch", 4), ("cuGraphLaunch", 4), ("cudaLaunchKernel", 0), ("cuLaunchKernelEx", 0), ("", 0)],
+)
+def test_a_trace_without_graph_nodes_is_read_by_its_calls(tmp_path: Path, call: str, replayed: int) -> None:
+    """torch 2.11 names no node of a graph; its launches bear the correlation of the one call that replayed them."""
+    device = Device()
+    for number in range(3):
+        device.event("gpu_user_annotation", DECODE, 100.0)
+        for place in range(2):
+            shared = 40 + number if "Graph" in call else 40 + 2 * number + place
+            device.event("kernel", K2, 10.0, stream=7, **({"correlation": shared} if call else {}))
+            device.now += 11
+            if call and (place == 0 or "Graph" not in call):
+                # The host's events follow the device's in the file.
+                device.event("cuda_runtime", call, 3.0, correlation=shared)
+    (row,) = reduce_trace(device.written(tmp_path / "a.json")).kernels
+    assert (row.launches, row.replayed) == (4, replayed)
+
+
+def test_a_launch_between_replays_is_told(tmp_path: Path) -> None:
+    device = Device()
+    for _ in range(3):
+        device.event("gpu_user_annotation", DECODE, 100.0)
+        device.event("cuda_runtime", "cudaGraphLaunch_v10000", 3.0, correlation=5)
+        device.event("kernel", K2, 10.0, stream=7, correlation=5)
+        device.event("kernel", K2, 10.0, stream=7, correlation=6)
+        device.event("cuda_runtime", "cudaGraphLaunch", 3.0)
+        device.event("kernel", K2, 10.0, stream=7)
+        device.now += 40
+    (row,) = reduce_trace(device.written(tmp_path / "a.json")).kernels
+    assert (row.launches, row.replayed) == (6, 2)
+
+
 def test_overlapping_kernels_are_busy_once(tmp_path: Path) -> None:
     device = Device()
     device.step(k2=0, k3=0)

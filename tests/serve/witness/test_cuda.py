@@ -11,8 +11,10 @@ import pytest
 import torch
 from carve_kernels.abi import MAX_LAYERS
 from carve_kernels.cuda.library import COUNTERS_BYTES
+from carve_kernels.desk.gpu import moe
 
 from runner.errors import SeatError
+from serve.witness import cuda as witness_cuda
 from serve.witness.build import witness_library
 from serve.witness.cuda import CudaProcessor, Tally
 from serve.witness.device_counts import CELLS, SLOTS, DeviceCounts, NativeCuda
@@ -141,6 +143,26 @@ def test_what_a_card_holds_beside_weights_and_scratch(monkeypatch: pytest.Monkey
     made = processor(Paper())
     made.device = torch.device("cuda", 0)
     assert made.memory() == {"graph_bytes": 22 << 20, "outside_bytes": 13 << 20}
+
+
+@pytest.mark.parametrize(("one_stream", "kept"), [(True, 1), (False, 2)])
+def test_scratch_is_the_ranks_and_not_each_streams(
+    one_stream: bool, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine runs on one stream and captures on others: a boot on an H200 held 35,651,840 bytes twice."""
+    native = SimpleNamespace(scratch_bytes=lambda rows, *shape: 1000 + rows)
+    monkeypatch.setattr(moe, "Library", lambda path: native)
+    path = Path("lna2.so")
+    library = witness_cuda._Routed(path).library if one_stream else moe.MoeLibrary(path)
+    layer: Any = SimpleNamespace(
+        hidden=256, intermediate=512, experts=6, projections=[SimpleNamespace(suh=torch.empty(0))]
+    )
+    held = [library.scratch(layer, 3, stream) for stream in (0, 5)]
+    assert len({each.data_ptr() for each in held}) == kept
+    assert library.scratch_bytes() == kept * 1032
+    layer.hidden = 512
+    library.scratch(layer, 3, 0)
+    assert library.scratch_bytes() == (kept + 1) * 1032
 
 
 def warmed(cuda: Paper) -> Callable[[int], None]:

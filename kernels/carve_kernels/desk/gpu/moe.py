@@ -67,10 +67,11 @@ class Layer:
 
 
 class MoeLibrary:
-    """One built variant, with scratch of its own for every shape and stream."""
+    """One built variant, with scratch of its own for every shape, and for each stream where several may run at once."""
 
-    def __init__(self, path: Path) -> None:
-        self.native = Library(path)
+    def __init__(self, path: Path, *, one_stream: bool = False) -> None:
+        """``one_stream``: whoever calls lets no launch begin on a stream while another one's still runs."""
+        self.native, self._one_stream = Library(path), one_stream
         self._scratch: dict[tuple[int, ...], torch.Tensor] = {}
 
     def forward(
@@ -102,10 +103,10 @@ class MoeLibrary:
         return self.native.forward(call)
 
     def scratch(self, layer: Layer, topk: int, stream: int) -> torch.Tensor:
-        """Of one shape and stream, zeroed on first use: make it before a graph is captured."""
+        """Of one shape (and stream), zeroed on first use: make it before a graph is captured."""
         device = layer.projections[0].suh.device
         shape = (layer.hidden, layer.intermediate, topk, layer.experts)
-        key = (*shape, stream)
+        key = shape if self._one_stream else (*shape, stream)
         if key not in self._scratch:
             size = self.native.scratch_bytes(MAX_ROWS, *shape)
             self._scratch[key] = torch.zeros(size, dtype=torch.uint8, device=device)

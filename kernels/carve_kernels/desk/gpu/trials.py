@@ -243,7 +243,7 @@ def phases(designs: Designs, rows: Sequence[int]) -> Iterator[dict[str, Any]]:
             for mark, words in MARKS.items():
                 reached = used[used[:, mark] != 0]
                 if len(reached):
-                    since = (reached[:, mark] - reached[:, 0]).double()
+                    since = (reached[:, 0] - reached[:, mark]).double()
                     marks[words] = [int(since.mean()), int(since.max()), len(reached)]
             yield {"design": name, "rows": count, "blocks": len(used), "cycles": marks}
 

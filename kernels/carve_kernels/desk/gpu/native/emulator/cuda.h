@@ -38,6 +38,7 @@ using std::min;
 inline int __popc(uint32_t a) { return __builtin_popcount(a); }
 inline int __ffs(uint32_t a) { return __builtin_ffs(int(a)); }
 inline float __expf(float a) { return expf(a); }
+inline float __fdividef(float a, float b) { return a / b; }
 inline float __int_as_float(int a) { float f; memcpy(&f, &a, 4); return f; }
 inline int __float_as_int(float a) { int i; memcpy(&i, &a, 4); return i; }
 inline uint32_t __float_as_uint(float a) { uint32_t i; memcpy(&i, &a, 4); return i; }

@@ -1,0 +1,67 @@
+"""Graph memory by the rule of torch's allocator, beside what boots on an H200 read back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipe.mini.random_pack import CONFIGURATION
+from runner.paths import source_root
+from runner.steps.seats import load_manifest
+from serve.graphs import graph_bytes
+
+MINI = source_root() / "recipe/mini/pack"
+DEEPSEEK = {"hidden_size": 4096, "intermediate_size": 256, "moe_intermediate_size": 256, "n_routed_experts": 256}
+DEEPSEEK |= {"num_experts_per_tok": 6, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128}
+
+
+@pytest.mark.parametrize(("sets", "live"), [(1, 2_097_152), (2, 4_194_304)])
+def test_what_boots_on_an_h200_held(sets: int, live: int) -> None:
+    """Order h200-lna2: every boot after its first capture, and the candidate-only boot after its second."""
+    assert graph_bytes(MINI, load_manifest("h200-mini").arguments, sets) == live
+
+
+@pytest.mark.parametrize("seat", ["h200-mini-tp2", "h200-mini-tp4"])
+def test_a_rank_of_several_holds_no_more(seat: str) -> None:
+    assert graph_bytes(MINI, load_manifest(seat).arguments, 1) == 2_097_152
+
+
+def test_what_a_signed_report_read_goes_before_the_rule() -> None:
+    assert graph_bytes(MINI, load_manifest("h200-mini").arguments, 2, measured=23 << 20) == 46 << 20
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"enforce_eager": True},
+        {"compilation_config": {"cudagraph_mode": "NONE"}},
+        {"compilation_config": {"cudagraph_capture_sizes": []}},
+        {"compilation_config": None},
+    ],
+)
+def test_without_graphs_there_is_none(changes: dict[str, Any]) -> None:
+    assert graph_bytes(MINI, {**load_manifest("h200-mini").arguments, **changes}, 1) == 0
+    assert graph_bytes(MINI, load_manifest("cpu-mini").arguments, 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments"),
+    [
+        (DEEPSEEK, {}),  # attention's parts alone take 4 MiB: a large segment, and small ones that come and go
+        ({"head_dim": 65}, {}),  # a tensor just too large for a small segment
+        ({"hidden_size": 2048}, {}),  # small tensors that together may fill more than one
+        ({}, {"compilation_config": {"cudagraph_capture_sizes": [1, 64]}}),
+        ({}, {"speculative_config": {"method": "ngram"}}),  # a draft captures graphs of its own
+        ({"head_dim": None}, {}),
+    ],
+)
+def test_where_shapes_do_not_decide_it_is_unknown(
+    tmp_path: Path, config: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    own = json.loads((MINI / "config.json").read_bytes())
+    whole = {name: value for name, value in (CONFIGURATION | own | config).items() if value is not None}
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    assert graph_bytes(tmp_path, load_manifest("h200-mini").arguments | arguments, 1) is None
