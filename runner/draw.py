@@ -9,8 +9,10 @@ depends on what another drew before it.
 from __future__ import annotations
 
 import hmac
+import itertools
 import secrets
 from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import TypeVar
 
 from runner.digest import sha256_bytes
@@ -20,6 +22,8 @@ Arms = tuple[Arm, Arm, Arm, Arm]
 ABBA: Arms = ("incumbent", "candidate", "candidate", "incumbent")
 BAAB: Arms = ("candidate", "incumbent", "incumbent", "candidate")
 SEED_BYTES = 32
+_FOUR_WORDS = Struct(">4Q")
+"""A digest as 64-bit words."""
 _T = TypeVar("_T")
 
 
@@ -41,22 +45,21 @@ class Draw:
             raise ValueError(f"a seed has {SEED_BYTES} bytes, not {len(seed)}")
         self._seed, self._plan = seed, plan_digest.encode()
         self.plan = plan_digest
+        self._positions: dict[tuple[str, int, int], tuple[int, ...]] = {}
 
     def _words(self, label: str) -> Iterator[int]:
         """Independent 64-bit words of one label, without end."""
-        block = 0
-        while True:
-            message = b"\0".join((self._plan, label.encode(), str(block).encode()))
-            digest = hmac.digest(self._seed, message, "sha256")
-            for offset in range(0, len(digest), 8):
-                yield int.from_bytes(digest[offset : offset + 8], "big")
-            block += 1
+        start = b"\0".join((self._plan, label.encode(), b""))
+        for block in itertools.count():
+            yield from _FOUR_WORDS.unpack(hmac.digest(self._seed, start + b"%d" % block, "sha256"))
 
     @staticmethod
     def _below(words: Iterator[int], bound: int) -> int:
         """Uniform in [0, bound): words past the last whole multiple of ``bound`` are dropped."""
         limit = (1 << 64) - (1 << 64) % bound
-        return next(word for word in words if word < limit) % bound
+        while (word := next(words)) >= limit:
+            pass
+        return word % bound
 
     def integer(self, label: str, below: int) -> int:
         """Uniform in [0, below)."""
@@ -85,7 +88,11 @@ class Draw:
 
     def positions(self, document: str, positions: int, count: int) -> tuple[int, ...]:
         """Which of a document's positions are kept with the report, in order; all of them where there are too few."""
-        return tuple(sorted(self.permutation(f"positions/{document}", positions)[: max(count, 0)]))
+        asked = document, positions, count
+        if asked not in self._positions:  # each document is read in several windows
+            drawn = self.permutation(f"positions/{document}", positions)[: max(count, 0)]
+            self._positions[asked] = tuple(sorted(drawn))
+        return self._positions[asked]
 
     def choice(self, label: str, items: Sequence[_T]) -> _T:
         """One item."""

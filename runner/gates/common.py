@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from runner.gates.base import GateInput, GateParameters
 from runner.gates.engagement import counted_layers, engagement_faults, operator_of
-from runner.model.base import Record, decimal_text
+from runner.model.base import Operator, Record, decimal_text
 from runner.model.plan import PlannedWindow
 from runner.model.sample import RefusalMeasure, Sample
 from runner.model.verdict import Figure, Status, Verdict
@@ -89,8 +90,9 @@ def decide(parameters: type[P], kinds: tuple[type[Record], ...], given: GateInpu
             faults.append(f"{window.id}: a sample of kind {sample.measure.kind} is no reading for this gate")
         else:
             readings.append(Reading(window, sample))
+    layers = layers_of(given)
     for reading in readings:
-        faults += sample_faults(reading.sample, reading.window, given, layers_for(given, reading.window))
+        faults += sample_faults(reading.sample, reading.window, given, layers(reading.window))
     if faults:
         return invalid(*faults)
     return then(wanted, tuple(readings), given)
@@ -129,15 +131,20 @@ def sample_faults(sample: Sample, window: PlannedWindow, given: GateInput, layer
     return (*faults, *engagement_faults(sample, window, given.boots, layers))
 
 
-def layers_for(given: GateInput, window: PlannedWindow) -> frozenset[str]:
-    """Layers of the declared operator, counted in any window of boots that speculate alike.
+def layers_of(given: GateInput) -> Callable[[PlannedWindow], frozenset[str]]:
+    """By window: layers of its declared operator, counted in any window of boots that speculate alike.
 
     A draft layer runs in no other boot.
     """
     speculation = {boot.id: boot.arguments.get(_SPECULATION, "as the seat") for boot in given.planned_boots}
-    own = speculation.get(window.boot)
-    alike = {one.id for one in given.windows if speculation.get(one.boot) == own}
-    return counted_layers((sample for sample in given.samples if sample.window in alike), operator_of(window))
+
+    @cache
+    def layers(boot: str, operator: Operator) -> frozenset[str]:
+        own = speculation.get(boot)
+        alike = {one.id for one in given.windows if speculation.get(one.boot) == own}
+        return counted_layers((sample for sample in given.samples if sample.window in alike), operator)
+
+    return lambda window: layers(window.boot, operator_of(window))
 
 
 def on_desk(given: GateInput, window: PlannedWindow) -> bool:
