@@ -62,13 +62,18 @@ SERVED_AS_ONE = (
 """Siblings that vLLM joins into one module, whatever the architecture."""
 
 
-EMBEDDINGS = frozenset(
-    {
-        *("embed", "embed_tokens", "embedding", "embeddings", "word_embeddings", "tok_embeddings"),
-        *("embed_positions", "position_embeddings", "wte", "wpe"),
-    }
+_TABLES = (
+    *("embed", "embed_tokens", "embedding", "embeddings", "word_embeddings", "tok_embeddings"),
+    *("embed_positions", "position_embeddings", "wte", "wpe"),
 )
-"""Tables of which an engine takes rows: what it multiplies by may be coded, these may not."""
+NEVER_CODED = dict.fromkeys(_TABLES, "an embedding table, of which rows are taken")
+NEVER_CODED |= dict.fromkeys(("gate", "router"), "a router, which vLLM keeps as it is whatever the architecture")
+NEVER_CODED |= {
+    "eh_proj": "the draft layer's projection, which vLLM keeps as it is",
+    "weights_proj": "the indexer's weights, which vLLM keeps as they are",
+}
+"""Last names of modules that no engine of ours boots with coded, and what they are: vLLM asks the quantisation method
+of linears and of the head, but not of these."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ def resolve(recipe: Bake, weights: Mapping[str, Entry]) -> tuple[Target, ...]:
 
     ``weights`` are the tensors of the source. Raises InputError for a pattern that names nothing, a module without a
     rate, a count other than the order's, parts of a fused module with different bits, weights that cannot be coded, and
-    embedding tables.
+    those that no engine serves coded (:data:`NEVER_CODED`).
     """
     found = {target.name: target for target in _named(recipe, weights)}
     if recipe.count is not None and len(found) != recipe.count:
@@ -134,12 +139,12 @@ def _named(recipe: Bake, weights: Mapping[str, Entry]) -> Iterator[Target]:
 
 def _targets(recipe: Bake, prefix: str, linear: Linear, entry: Entry) -> Iterator[Target]:
     name = prefix + linear.name
-    if name.rpartition(".")[2] in EMBEDDINGS:
+    if kept := NEVER_CODED.get(name.rpartition(".")[2]):
         raise InputError(
-            "an embedding table cannot be served coded",
+            "a module that cannot be served coded",
             where=name,
-            expected="linears",
-            found=f"a table {list(entry.shape)}",
+            expected="linears that vLLM lets a quantisation method serve",
+            found=f"{kept}, {list(entry.shape)}",
             next_step=f"leave it out, for example with `skip: [{name}]`",
         )
     rows = entry.shape[0] if len(entry.shape) == 2 else 0

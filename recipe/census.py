@@ -18,7 +18,7 @@ OUTSIDE = "outside the layers"
 """Embeddings, final norm, head."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Module:
     """A coded module as its headers tell it."""
 

@@ -20,6 +20,8 @@ QUANTISATION = "quantization_config.json"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 """Here a name may stand twice: vocabularies of the field have it, and every reader of them takes the last."""
 _OBJECT = "an object with each name once"
+_HALVES = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Escapes of half characters: two make one, one alone cannot be written."""
 _DEEPEST = 64
 """Containers inside one another; configurations have about five."""
 BYTECODE = "__pycache__"
@@ -47,7 +49,8 @@ def json_object(content: bytes, *, repeated: bool = False) -> dict[str, Any] | N
     """
     try:
         value = json.loads(content.decode(), object_pairs_hook=dict if repeated else unique)
-        json.dumps(value, ensure_ascii=False).encode()
+        if _HALVES.search(content):
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) and not _deep(value) else None

@@ -123,10 +123,8 @@ def _told(before: Mapping[str, Any], coded: Module | None, own: Mapping[str, Ent
     """What a block says of one module, whose tensors are ``own``."""
     stored: dict[str, Any] = {}
     if listed:
-        stored["stored_tensors"] = {
-            name: {"shape": list(entry.shape), "n_bytes": entry.nbytes, "dtype": _TORCH.get(entry.dtype, entry.dtype)}
-            for name, entry in own.items()
-        }
+        listed_before = before.get("stored_tensors", {})
+        stored["stored_tensors"] = {name: _stored_as(entry, listed_before.get(name)) for name, entry in own.items()}
     if coded is None:
         plain = {name: value for name, value in before.items() if name not in ("quant_format", "bits_per_weight")}
         return plain | (stored if "stored_tensors" in before else {})
@@ -138,6 +136,12 @@ def _told(before: Mapping[str, Any], coded: Module | None, own: Mapping[str, Ent
         return {**before, **stored}
     book = {} if listed else {"codebook": coded.codebook.value}
     return {"quant_format": "exl3", "bits_per_weight": coded.bits} | book | stored
+
+
+def _stored_as(entry: Entry, before: object) -> object:
+    """What ``stored_tensors`` says of a tensor: ``before`` itself where it says the same, so that memory holds one."""
+    now = {"shape": list(entry.shape), "n_bytes": entry.nbytes, "dtype": _TORCH.get(entry.dtype, entry.dtype)}
+    return before if repr(before) == repr(now) else now
 
 
 def configuration_faults(

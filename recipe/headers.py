@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
@@ -62,9 +63,9 @@ class PackError(InputError):
         self.fault = fault
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor as a header describes it."""
+    """A tensor as a header describes it. A pack has a hundred thousand: see :func:`parse_header` on their memory."""
 
     name: str
     dtype: str
@@ -145,7 +146,10 @@ def header_length(start: bytes, size: int, file: Path) -> int:
 
 
 def parse_header(text: bytes, size: int, file: Path) -> Header:
-    """The header with these bytes, of a file of ``size`` bytes that may lie elsewhere; PackError."""
+    """The header with these bytes, of a file of ``size`` bytes that may lie elsewhere; PackError.
+
+    Equal types and shapes are one object in memory.
+    """
 
     def broken(fault: Fault, what: str, expected: str, found: str) -> PackError:
         return PackError(fault, what, where=str(file), expected=expected, found=found)
@@ -157,7 +161,9 @@ def parse_header(text: bytes, size: int, file: Path) -> Header:
     if not isinstance(described, dict):
         raise broken(Fault.MALFORMED, "header is not an object", "an object", type(described).__name__)
     data = 8 + len(text)
-    entries = [_entry(file, name, value, data) for name, value in described.items() if name != "__metadata__"]
+    metadata = described.pop("__metadata__", None)
+    shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
+    entries = [_entry(file, name, described.pop(name), data, shapes) for name in list(described)]
     entries.sort(key=lambda entry: (entry.start, entry.stop))
     at = data
     for entry in entries:
@@ -169,14 +175,13 @@ def parse_header(text: bytes, size: int, file: Path) -> Header:
         raise broken(Fault.TRUNCATED, "file is truncated", f"{at} bytes", f"{size}")
     if at < size:
         raise broken(Fault.HOLE, "bytes after the last tensor", f"{at} bytes", f"{size}")
-    metadata = described.get("__metadata__")
     metadata = {} if metadata is None else metadata
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise broken(Fault.MALFORMED, "malformed metadata", "text by name", str(metadata)[:80])
     return Header(file, sha256_bytes(text), tuple(entries), metadata)
 
 
-def _entry(file: Path, name: str, value: object, data: int) -> Entry:
+def _entry(file: Path, name: str, value: object, data: int, shapes: dict[tuple[int, ...], tuple[int, ...]]) -> Entry:
     def broken(expected: str, found: object) -> PackError:
         return PackError(
             Fault.MALFORMED, "malformed tensor description", where=f"{file} {name}", expected=expected, found=str(found)
@@ -195,7 +200,8 @@ def _entry(file: Path, name: str, value: object, data: int) -> Entry:
     size = bits // 8
     if bits % 8 or offsets[1] - offsets[0] != size:
         raise broken(f"{bits / 8:g} bytes for {dtype} {shape}", f"{offsets[1] - offsets[0]} bytes")
-    return Entry(name, dtype, tuple(shape), file, data + offsets[0], data + offsets[1])
+    sides = shapes.setdefault(tuple(shape), tuple(shape))
+    return Entry(name, sys.intern(dtype), sides, file, data + offsets[0], data + offsets[1])
 
 
 def _whole_numbers(value: object) -> bool:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from recipe import json_stream
 from recipe.blocks import COMPRESSION, CONFIG, OWN_FILE, USUAL, blocks_of, with_blocks
 from recipe.census import bits_of
 from recipe.closure import INDEX, QUANTISATION, is_bytecode, json_object, small_files
@@ -67,7 +68,7 @@ def index_of(headers: Iterable[Header]) -> dict[str, Any]:
 
 def write_json(path: Path, value: object) -> None:
     """Write JSON for people to read, with a final newline."""
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    json_stream.write(path, value)
 
 
 def quantization_config(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, Any]:
@@ -122,8 +123,7 @@ def file_faults(source: Pack, folder: Path, written: Mapping[str, Mapping[str, A
     At any depth; weights are looked at elsewhere.
     """
     for name, content in written.items():
-        found = json_object((folder / name).read_bytes()) if (folder / name).is_file() else None
-        if found != json.loads(json.dumps(content)):
+        if not _says(folder / name, content):
             yield f"{name} is not what the tensors and the order make it"
     kept = kept_files(source.folder)
     wanted = {header.file.name for header in source.headers} | {*written, PROVENANCE, *kept}
@@ -137,6 +137,12 @@ def file_faults(source: Pack, folder: Path, written: Mapping[str, Mapping[str, A
     for name in sorted(kept.keys() & there):
         if sha256_file(folder / name) != sha256_file(kept[name]):
             yield f"{name} should be unchanged and is not"
+
+
+def _says(file: Path, content: Mapping[str, Any]) -> bool:
+    if not file.is_file():
+        return False
+    return json_stream.same(file, content) or json_object(file.read_bytes()) == json.loads(json.dumps(content))
 
 
 def copy_small_files(source: Path, folder: Path) -> None:

@@ -10,6 +10,7 @@ kill ``apply`` or ``revert`` goes on where it was. Nothing becomes visible befor
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from contextlib import AbstractContextManager
@@ -45,8 +46,7 @@ def _apply(site: Path, patches: PatchSet, python: str | None) -> list[str]:
     contents = {file: patches.compose(file, data) for file, data in pristine.items()}
     todo = [file for file, content in contents.items() if read_file(site, file) != content]
     for file in patches.files:
-        for cached in beside(site / file):
-            cached.unlink(missing_ok=True)
+        _drop_bytecode(site / file)
     if not todo:
         return []
     compile_all(contents)
@@ -59,13 +59,17 @@ def _apply(site: Path, patches: PatchSet, python: str | None) -> list[str]:
         if not kept.is_file():
             _clear_drafts(kept)
             write_whole(kept, pristine[file])
+        _keep_link(site / file, kept)
         _replace(site / file, contents[file])
     verify(site, patches)
     return todo
 
 
 def revert(site: Path, patches: PatchSet) -> list[str]:
-    """Give every file its pristine bytes back; the files that changed. StateError where they are not kept."""
+    """Give every file its pristine bytes back; the files that changed. StateError where they are not kept.
+
+    What was a link becomes one again, unless it leads to other bytes by now.
+    """
     with _alone(site):
         return _revert(site, patches)
 
@@ -73,11 +77,13 @@ def revert(site: Path, patches: PatchSet) -> list[str]:
 def _revert(site: Path, patches: PatchSet) -> list[str]:
     changed = []
     for file in patches.files:
-        pristine = _pristine(site, patches, file)
+        pristine, kept = _pristine(site, patches, file), _kept(site, patches, file)
         if read_file(site, file) != pristine:
-            _replace(site / file, pristine)
+            if not _linked_again(site / file, kept, pristine):
+                _replace(site / file, pristine)
             changed.append(file)
-        _kept(site, patches, file).unlink(missing_ok=True)
+        for path in (_link_of(kept), kept):
+            path.unlink(missing_ok=True)
     store = site / STORE
     if store.is_dir() and not any(store.iterdir()):
         store.rmdir()
@@ -181,8 +187,40 @@ def _replace(path: Path, content: bytes) -> None:
     mode = path.stat().st_mode & 0o777
     _clear_drafts(path)
     write_whole(path, content, mode)
+    _drop_bytecode(path)
+
+
+def _drop_bytecode(path: Path) -> None:
     for cached in beside(path):
         cached.unlink(missing_ok=True)
+
+
+def _link_of(kept: Path) -> Path:
+    """Beside the kept bytes of a file that was a link, as stores of packages make them: a link that says the same."""
+    return kept.with_name(f"{kept.name}.link")
+
+
+def _keep_link(path: Path, kept: Path) -> None:
+    """Before a pristine file is replaced."""
+    _link_of(kept).unlink(missing_ok=True)
+    if path.is_symlink():
+        _link_of(kept).symlink_to(path.readlink())
+
+
+def _linked_again(path: Path, kept: Path, pristine: bytes) -> bool:
+    """Whether ``path`` was a link and is one again; not where it would no longer lead to the ``pristine`` bytes."""
+    if not _link_of(kept).is_symlink():
+        return False
+    _clear_drafts(path)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.symlink_to(_link_of(kept).readlink())
+    if not draft.is_file() or draft.read_bytes() != pristine:
+        draft.unlink()
+        return False
+    draft.replace(path)
+    whole_folder.sync(path.parent)
+    _drop_bytecode(path)
+    return True
 
 
 def _clear_drafts(path: Path) -> None:

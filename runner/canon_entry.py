@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -12,16 +12,17 @@ from runner.attest.statement import Signed
 from runner.decisions import Decided
 from runner.ledger import Ledger
 from runner.markdown import cell, one_line, table
+from runner.measured import unpack
 from runner.model.adoption import Waiver
 from runner.model.base import decimal_text
 from runner.model.boot import BootRecord
-from runner.model.report import Measured, ReportPredicate
+from runner.model.report import GatePart, Measured, ReportPredicate
 from runner.model.sample import Sample
 from runner.model.verdict import Status
 from runner.plan import PRODUCT
 from runner.reproduction import assurance_level
 from runner.summary import engagement_text, primary_rate
-from runner.yaml_strict import parse
+from runner.yaml_strict import mapping
 from serve.adapters.docker_launch import PORT
 from serve.adapters.docker_readback import launch_from
 from serve.adapters.engine_command import flags
@@ -42,9 +43,9 @@ _PLACES = (
 
 def order_field(report: ReportPredicate, *path: str) -> Any:
     """A field of the order's own text; None where it has none."""
-    value = parse(report.order.text.encode(), report.order.name).value
+    value: Any = mapping(report.order.text)
     for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
+        value = value.get(name) if isinstance(value, Mapping) else None
     return str(value) if isinstance(value, str) else value  # the strict reader's text knows how it was written
 
 
@@ -152,10 +153,10 @@ def _rates(decided: Decided, measured: Measured) -> Iterator[tuple[object, ...]]
             yield ("speed", "", name, f"{decimal_text(median(rates))} tok/s", "", decided.link)
 
 
-def _measured(decided: Decided, measured: Measured) -> list[str]:
+def _measured(decided: Decided, gates: Sequence[GatePart], measured: Measured) -> list[str]:
     figures = [
         (gate.name, gate.verdict, figure.name, f"{figure.value} {figure.unit}".strip(), figure.limit, decided.link)
-        for gate in decided.report.gates
+        for gate in gates
         for figure in gate.figures
     ]
     headers = ("gate", "verdict", "figure", "value", "limit", "run")
@@ -210,7 +211,8 @@ def _took_the_place(decided: Decided, before: Decided | None) -> list[str]:
 
 def standing_lines(decided: Decided, ledger: Ledger, before: Decided | None = None) -> list[str]:
     """The entry; ``before`` is what stood on the seat until this was adopted."""
-    report, measured = decided.report, ledger.measured(decided.entry)
+    report, whole = decided.report, ledger.whole(decided.entry)
+    measured = unpack(whole.record, decided.entry.where)[0]
     changed, boot = stale(decided.entry, ledger), launched(measured)
     return [
         f"### {report.order.name} on {report.seat.name}",
@@ -225,7 +227,7 @@ def standing_lines(decided: Decided, ledger: Ledger, before: Decided | None = No
         "",
         *waiver_lines(decided, ledger),
         *(_launch(decided, measured, boot) if boot else []),
-        *_measured(decided, measured),
+        *_measured(decided, whole.gates, measured),
         *_not_included(decided),
     ]
 

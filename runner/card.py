@@ -149,7 +149,7 @@ def _measured(decided: Decided, ledger: Ledger) -> list[str]:
     report = decided.report
     rows = [
         (gate.name, gate.verdict, figure.name, f"{figure.value} {figure.unit}".strip(), figure.limit, report.run)
-        for gate in report.gates
+        for gate in ledger.whole(decided.entry).gates
         for figure in gate.figures
     ]
     passed = "every gate passed" if report.verdict is Status.PASS else f"verdict {report.verdict}"

@@ -175,7 +175,10 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
         yield Fault(("primary",), "a primary metric without the gate speed decides nothing")
     if primary.secondary:
         named = ", ".join(primary.secondary)
-        message = f"{named} would decide nothing here: a further speed metric that decides needs an order of its own"
+        message = (
+            f"{named} would decide nothing here: a further speed metric that decides needs an order of its own, with "
+            "its margin and its pairs; gates four-streams and ttft judge several streams and first tokens beside this"
+        )
         yield Fault(("primary", "secondary"), message)
     if not supports(1, primary.pairs):
         needed = next(pairs for pairs in range(1, 64) if supports(1, pairs))

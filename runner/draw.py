@@ -9,6 +9,7 @@ depends on what another drew before it.
 from __future__ import annotations
 
 import hmac
+import itertools
 import secrets
 from collections.abc import Iterator, Sequence
 from struct import Struct
@@ -22,6 +23,7 @@ ABBA: Arms = ("incumbent", "candidate", "candidate", "incumbent")
 BAAB: Arms = ("candidate", "incumbent", "incumbent", "candidate")
 SEED_BYTES = 32
 _FOUR_WORDS = Struct(">4Q")
+"""A digest as 64-bit words."""
 _T = TypeVar("_T")
 
 
@@ -43,25 +45,21 @@ class Draw:
             raise ValueError(f"a seed has {SEED_BYTES} bytes, not {len(seed)}")
         self._seed, self._plan = seed, plan_digest.encode()
         self.plan = plan_digest
-        self._orders: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._positions: dict[tuple[str, int, int], tuple[int, ...]] = {}
 
     def _words(self, label: str) -> Iterator[int]:
         """Independent 64-bit words of one label, without end."""
-        block = 0
-        while True:
-            message = b"\0".join((self._plan, label.encode(), str(block).encode()))
-            digest = hmac.digest(self._seed, message, "sha256")
-            yield from _FOUR_WORDS.unpack(digest)
-            block += 1
+        start = b"\0".join((self._plan, label.encode(), b""))
+        for block in itertools.count():
+            yield from _FOUR_WORDS.unpack(hmac.digest(self._seed, start + b"%d" % block, "sha256"))
 
     @staticmethod
     def _below(words: Iterator[int], bound: int) -> int:
         """Uniform in [0, bound): words past the last whole multiple of ``bound`` are dropped."""
         limit = (1 << 64) - (1 << 64) % bound
-        for word in words:
-            if word < limit:
-                return word % bound
-        raise AssertionError("the words of a label have no end")
+        while (word := next(words)) >= limit:
+            pass
+        return word % bound
 
     def integer(self, label: str, below: int) -> int:
         """Uniform in [0, below)."""
@@ -76,17 +74,11 @@ class Draw:
 
     def permutation(self, label: str, count: int) -> list[int]:
         """A uniform order of 0..count−1 (Fisher–Yates)."""
-        return list(self._order(label, count))
-
-    def _order(self, label: str, count: int) -> tuple[int, ...]:
-        """Several windows ask for the order of one label, one after the other."""
-        if (label, count) not in self._orders:
-            order, words = list(range(count)), self._words(label)
-            for last in range(count - 1, 0, -1):
-                other = self._below(words, last + 1)
-                order[last], order[other] = order[other], order[last]
-            self._orders[label, count] = tuple(order)
-        return self._orders[label, count]
+        order, words = list(range(count)), self._words(label)
+        for last in range(count - 1, 0, -1):
+            other = self._below(words, last + 1)
+            order[last], order[other] = order[other], order[last]
+        return order
 
     def sample(self, label: str, items: Sequence[_T], count: int) -> tuple[_T, ...]:
         """``count`` different items in drawn order. Raises ValueError where there are too few."""
@@ -96,7 +88,11 @@ class Draw:
 
     def positions(self, document: str, positions: int, count: int) -> tuple[int, ...]:
         """Which of a document's positions are kept with the report, in order; all of them where there are too few."""
-        return tuple(sorted(self.permutation(f"positions/{document}", positions)[: max(count, 0)]))
+        asked = document, positions, count
+        if asked not in self._positions:  # each document is read in several windows
+            drawn = self.permutation(f"positions/{document}", positions)[: max(count, 0)]
+            self._positions[asked] = tuple(sorted(drawn))
+        return self._positions[asked]
 
     def choice(self, label: str, items: Sequence[_T]) -> _T:
         """One item."""

@@ -38,6 +38,7 @@ from runner.model.challenge import Challenge
 from runner.model.report import Measured, ReportPredicate
 from runner.model.run import Intent
 from runner.model.statement import Predicate, SignedIntent
+from runner.order_lines import draws_lines
 
 SUFFIX = ".dsse.json"
 REPORTS = Path("reports")
@@ -145,7 +146,7 @@ class Ledger:
         return {digest: counts[key] for digest, key in same.items()}
 
     def whole(self, entry: Signed) -> ReportPredicate:
-        """A report out of its file again: the ledger holds many and keeps neither record nor index of any.
+        """A report out of its file again: the ledger holds many and keeps neither record nor figures of any.
 
         Raises TrustError where the file has changed since.
         """
@@ -234,8 +235,10 @@ def load(workspace: Path, trust: Trust) -> Ledger:
     Raises TrustError for a changed or misnamed file, a signature that does not hold, a key used outside its role or
     time, a report in another place than its own, a missing parent, or two reports for one intent.
     """
+    shared: dict[object, object] = {}
     with many.collector_paused():
-        opened = list(many.each(partial(_open, workspace, trust), list(_files(workspace))))
+        found = many.each(partial(_open, workspace, trust), list(_files(workspace)))
+        opened = [(digest, _sharing(one, shared)) for digest, one in found]
     ledger = Ledger(
         {digest: one for digest, one in opened if isinstance(one, Signed)},
         {digest: one for digest, one in opened if isinstance(one, Outsider)},
@@ -246,10 +249,20 @@ def load(workspace: Path, trust: Trust) -> Ledger:
     return ledger
 
 
+def _sharing(one: Signed | Outsider, known: dict[object, object]) -> Signed | Outsider:
+    """The same with the order's text and the graders of the first report that had them: many reports are of few."""
+    if isinstance(one, Outsider) or not isinstance(report := one.predicate, ReportPredicate):
+        return one
+    order = known.setdefault(report.order, report.order)
+    graders = known.setdefault(tuple(report.graders.items()), report.graders)
+    return replace(one, predicate=report.model_copy(update={"order": order, "graders": graders}))
+
+
 def _open(workspace: Path, trust: Trust, where: str) -> tuple[str, Signed | Outsider]:
     """One file of :func:`load` in its place, without what many would be too much to hold.
 
-    That is ``raw``, and a report's packed record and its index of evidence: see :meth:`Ledger.measured`.
+    That is ``raw``, and of a report its packed record, its index of evidence, its self-test, its costs and, unless a
+    kill line may rest on them, its figures: see :meth:`Ledger.whole`.
     """
     digest, entry = read_entry(where, workspace, trust)
     if isinstance(entry, Outsider):
@@ -257,10 +270,14 @@ def _open(workspace: Path, trust: Trust, where: str) -> tuple[str, Signed | Outs
     predicate = entry.predicate
     if isinstance(predicate, ReportPredicate):
         require_place(predicate, where)
-        light = {
+        light: dict[str, object] = {
             "record": predicate.record.model_copy(update={"data": ""}),
             "evidence": predicate.evidence.model_copy(update={"files": {}, "kept": {}}),
+            "self_test": (),
+            "costs": (),
         }
+        if not draws_lines(predicate.order.text):
+            light["gates"] = tuple(gate.model_copy(update={"figures": ()}) for gate in predicate.gates)
         predicate = predicate.model_copy(update=light)
     return digest, replace(entry, predicate=predicate, raw={})
 

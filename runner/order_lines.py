@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,7 +21,7 @@ from runner.model.order.judgement import KillLine
 from runner.model.order.measure import Threshold
 from runner.model.order.text import line_of
 from runner.model.report import ReportPredicate
-from runner.yaml_strict import parse
+from runner.yaml_strict import mapping
 
 FOLLOWS = {
     "ship-off": "the work is delivered switched off: it can be adopted as descriptive only",
@@ -91,6 +90,11 @@ def _open(drawn: Sequence[tuple[str, Threshold]], kill_lines: Sequence[KillLine]
     return (*rows, *((line.gate, f"{words_of(line).removeprefix(f'{line.gate} ')}: {line.action}") for line in unread))
 
 
+def draws_lines(text: str) -> bool:
+    """Whether an order's text has kill lines, which may rest on figures of the report."""
+    return bool(_listed(text, "kill_lines"))
+
+
 def _kill_lines(text: str) -> list[KillLine]:
     """Each by itself: the rest of an old order may have another schema."""
     found = []
@@ -100,19 +104,12 @@ def _kill_lines(text: str) -> list[KillLine]:
     return found
 
 
-@lru_cache(maxsize=64)  # many reports of few orders
-def _parsed(text: str) -> Any:
-    """What an order's text says, for reading alone; None where nobody can read it."""
-    try:
-        return parse(text.encode()).value
-    except InputError:
-        return None
-
-
 def _listed(text: str, name: str) -> list[Any]:
-    order = _parsed(text)
-    listed = order.get(name) if isinstance(order, dict) else None
+    try:
+        listed = mapping(text).get(name)
+    except InputError:
+        return []
     return listed if isinstance(listed, list) else []
 
 
-__all__ = ["FOLLOWS", "for_a_person", "is_read", "judged_by", "lines_struck", "open_rows", "struck_rows"]
+__all__ = ["FOLLOWS", "draws_lines", "for_a_person", "is_read", "judged_by", "lines_struck", "open_rows", "struck_rows"]

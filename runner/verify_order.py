@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
 from typing import Any
 
 from runner.errors import TrustError
 from runner.model.plan import Plan, PlannedWindow
 from runner.model.verdict import Status
-from runner.yaml_strict import parse
+from runner.yaml_strict import mapping
 
 _SEALED_ELSEWHERE = {"metric", "margin", "pairing"}
 """Fields of ``primary`` that the gate ``speed`` is sealed with, where the order gives the gate no own value."""
@@ -23,7 +22,7 @@ def check_order(text: str, plan: Plan, where: str) -> None:
     The order is read as text, so that it needs no schema: an old report is checked against what its order said then.
     """
     try:
-        _check(_asked(text), plan, where)
+        _check(mapping(text), plan, where)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise TrustError(
             "the order's gates cannot be read",
@@ -38,7 +37,7 @@ def may_stop(text: str, gate: str, status: Status) -> bool:
 
     A line on a figure strikes wherever its figure lies, so that what is left to say is that the gate was judged.
     """
-    lines = [line for line in _asked(text).get("kill_lines", []) if line["gate"] == gate]
+    lines = [line for line in mapping(text).get("kill_lines", []) if line["gate"] == gate]
     failed = status in (Status.FAIL, Status.INVALID)
     return any(failed or (line.get("metric") is not None and status is not Status.NOT_RUN) for line in lines)
 
@@ -81,12 +80,6 @@ def _check_amounts(asked: Mapping[str, Any], windows: list[PlannedWindow], where
                 expected=str(value),
                 found=", ".join(sorted({str(one) for one in found})),
             )
-
-
-@lru_cache(maxsize=64)  # many reports of few orders
-def _asked(text: str) -> Mapping[str, Any]:
-    value = parse(text.encode(), "order").value
-    return value if isinstance(value, dict) else {}
 
 
 def _differences(own: Mapping[str, Any], sealed: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, NoReturn, TypeVar
@@ -184,6 +185,13 @@ def parse(data: bytes, name: str = "<text>") -> Document:
     if builder.root is None:
         raise InputError("the file is empty", where=name, expected="one YAML mapping")
     return Document(name, builder.root)
+
+
+@lru_cache(maxsize=64)  # many reports of few orders
+def mapping(text: str) -> Mapping[str, Any]:
+    """What the text of an order holds, not to be changed; nothing where it is no mapping. Raises InputError."""
+    value: Any = parse(text.encode(), "order").value
+    return value if isinstance(value, dict) else {}
 
 
 def _decode(data: bytes, name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,7 +31,7 @@ def configurations(recipe: Overlay, plan: Plan, tensors: Mapping[str, Entry]) ->
 
 def edited_configuration(recipe: Overlay, source: Pack) -> dict[str, Any]:
     """The source's ``config.json`` with the order's edits, its quantisation block as it was. Raises InputError."""
-    made = copy.deepcopy(json_object((source.folder / CONFIG).read_bytes()) or {})
+    made = json_object((source.folder / CONFIG).read_bytes()) or {}
     for path in recipe.configuration.remove:
         parent, key = _place(made, path)
         if key not in parent:

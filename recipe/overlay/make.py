@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from recipe import pack_write, whole_folder
+from recipe import json_stream, pack_write, whole_folder
 from recipe.closure import INDEX, json_object
 from recipe.disk import telling
 from recipe.headers import Entry, read_header
@@ -17,7 +17,7 @@ from recipe.overlay import shards
 from recipe.overlay.configuration import check_configurations, configurations
 from recipe.overlay.donor import Donor, RemoteDonor, open_donor, open_pack
 from recipe.overlay.shards import Shard
-from recipe.overlay.splice import Plan, resolve
+from recipe.overlay.splice import Plan, Splice, resolve
 from recipe.overlay.target import coming_to, kept_of, overlay_of, tensors_of
 from recipe.pack import Pack, read_pack
 from recipe.payload import file_digests, identity
@@ -30,6 +30,8 @@ from runner.model.product import PROVENANCE
 
 BEGUN = "begun.json"
 """Beside the unfinished folder: what is being made of what, so that nothing else goes on with it."""
+_TENSORS = "tensors"
+"""Where the part of a provenance begins that grows with the pack: nothing else stands behind it but sums."""
 _WRITERS = 4
 """Files written at once, more than a small machine has cores: while the disk settles one, others are hashed."""
 
@@ -49,12 +51,20 @@ def make(job: Job) -> Product:
 def _made(job: Job, source: Pack, donor: Donor) -> bool:
     """Whether the product is there already, by its own provenance: of this recipe, this source and this donor."""
     file = job.product / PROVENANCE
-    told = (json_object(file.read_bytes()) or {}) if file.is_file() else {}
+    told = beginning(file) or {}
     before = told.get("source")
     headers = before.get("header_digest") if isinstance(before, dict) else None
     now = [overlay_of(job).model_dump(mode="json", exclude_none=True), source.header_digest(), donor.identity()]
     same: bool = [told.get("recipe"), headers, told.get("donor")] == json.loads(json.dumps(now))
     return same
+
+
+def beginning(file: Path) -> dict[str, Any] | None:
+    """What an overlay's provenance says of inputs and files; what it says of every tensor may be left out.
+
+    None where there is none or no JSON.
+    """
+    return json_stream.beginning(file, _TENSORS) if file.is_file() else None
 
 
 def resolved(job: Job) -> tuple[Pack, Donor, Plan]:
@@ -172,6 +182,7 @@ def provenance(
     """Where every part of the product comes from; no times and no places of this disk, so the same work is the same.
 
     ``where`` are the product's tensors in rewritten files. All of it can be told again from the files (``verify``).
+    What is said of every tensor comes one by one, for :mod:`recipe.json_stream`.
     """
     recipe, history = overlay_of(job), history_of(source.folder)
     return {
@@ -186,32 +197,33 @@ def provenance(
         "files": {
             name: {"how": shard.how, "source": shard.source, "digest": shard.digest} for name, shard in files.items()
         },
-        "tensors": [
-            {
-                "name": splice.name,
-                "donor": splice.donor.name,
-                "donor_file": splice.donor.file.name,
-                "donor_bytes": [splice.donor.start, splice.donor.stop],
-                "dtype": splice.donor.dtype,
-                "donor_shape": list(splice.donor.shape),
-                "shape": list(splice.shape),
-                "payload": files[splice.shard].tensors[splice.name],
-                "file": splice.shard,
-                "bytes": [where[splice.name].start, where[splice.name].stop],
-            }
-            for splice in plan.splices
-        ],
-        "dropped": [
-            {"name": entry.name, "file": entry.file.name, "dtype": entry.dtype, "shape": list(entry.shape)}
+        _TENSORS: (_told(splice, files[splice.shard], where[splice.name]) for splice in plan.splices),
+        "dropped": (
+            {"name": entry.name, "file": entry.file.name, "dtype": entry.dtype, "shape": entry.shape}
             for entry in plan.dropped
-        ],
+        ),
         "bytes": {"in": plan.nbytes_in, "out": plan.nbytes_out, "difference": plan.nbytes_in - plan.nbytes_out},
+    }
+
+
+def _told(splice: Splice, file: Shard, now: Entry) -> dict[str, Any]:
+    return {
+        "name": splice.name,
+        "donor": splice.donor.name,
+        "donor_file": splice.donor.file.name,
+        "donor_bytes": [splice.donor.start, splice.donor.stop],
+        "dtype": splice.donor.dtype,
+        "donor_shape": splice.donor.shape,
+        "shape": splice.shape,
+        "payload": file.tensors[splice.name],
+        "file": splice.shard,
+        "bytes": [now.start, now.stop],
     }
 
 
 def _product(job: Job, plan: Plan) -> Product:
     """The record of a finished product. Its files were hashed as they were written; ``verify`` reads them again."""
-    kept = json.loads((job.product / PROVENANCE).read_bytes())
+    kept = beginning(job.product / PROVENANCE) or {}
     inputs = sha256_json({"source": kept["source"], "donor": kept["donor"]})
     how = [file["how"] for file in kept["files"].values()]
     return Product(

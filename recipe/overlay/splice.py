@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from carve_kernels.exl3.pack_format import MARKERS, modules
 
@@ -22,7 +23,7 @@ _PLAIN = frozenset({"F16", "BF16", "F32", "F8_E4M3", "F8_E5M2"})
 _MARKERS = frozenset(book.value for book in MARKERS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Splice:
     """One tensor of the donor and its place in the product."""
 
@@ -46,7 +47,12 @@ class Plan:
     modules: dict[str, Module]
     """The coded modules that come."""
 
-    @property
+    @cached_property
+    def gone(self) -> frozenset[str]:
+        """The names of what is dropped."""
+        return frozenset(entry.name for entry in self.dropped)
+
+    @cached_property
     def rewritten(self) -> frozenset[str]:
         """Files of the source that lose tensors; all others stay as they are."""
         return frozenset(entry.file.name for entry in self.dropped)
@@ -130,7 +136,7 @@ def _module(name: str) -> str:
 
 
 def _renamed(rest: str, names: Mapping[str, str]) -> str:
-    return ".".join(names.get(part, part) for part in rest.split("."))
+    return ".".join(names.get(part, part) for part in rest.split(".")) if names else rest
 
 
 def _once(name: str, entry: Entry, coming: dict[str, Entry]) -> None:

@@ -22,8 +22,7 @@ def overlay_of(job: Job) -> Overlay:
 
 def kept_of(plan: Plan, header: Header) -> list[Entry]:
     """What stays of one file."""
-    gone = {entry.name for entry in plan.dropped}
-    return [entry for entry in header.entries if entry.name not in gone]
+    return [entry for entry in header.entries if entry.name not in plan.gone]
 
 
 def coming_to(plan: Plan, file: str) -> list[Splice]:
@@ -43,6 +42,5 @@ def parts_of(plan: Plan, header: Header, donor: Donor) -> list[Part]:
 
 def tensors_of(plan: Plan) -> dict[str, Entry]:
     """Every tensor of the product by name, for what a configuration says of it; places are those of before."""
-    gone = {entry.name for entry in plan.dropped}
-    kept = {name: entry for name, entry in plan.source.tensors.items() if name not in gone}
+    kept = {name: entry for name, entry in plan.source.tensors.items() if name not in plan.gone}
     return kept | {splice.name: replace(splice.donor, name=splice.name, shape=splice.shape) for splice in plan.splices}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from recipe import pack_write
+from recipe import json_stream, pack_write
 from recipe.closure import INDEX, json_object
 from recipe.disk import telling
 from recipe.overlay.configuration import configurations
 from recipe.overlay.donor import Donor
-from recipe.overlay.make import indexed, provenance, resolved
+from recipe.overlay.make import beginning, indexed, provenance, resolved
 from recipe.overlay.shards import Shard
 from recipe.overlay.splice import Plan
 from recipe.overlay.target import overlay_of, tensors_of
@@ -25,6 +27,9 @@ from recipe.shard_write import digest_of, same
 from runner.digest import sha256_bytes, sha256_file, sha256_json, sha256_listing
 from runner.model.product import PROVENANCE
 
+_NO_PROVENANCE = f"{PROVENANCE} is missing or no JSON"
+_LONGEST = 8 << 20
+"""Bytes of a provenance that goes into the evidence as text; of a longer one its digest does."""
 _NUMBERS = frozenset({"F16", "BF16", "F32"})
 """Types of what a coded module's scales may be stored as."""
 
@@ -35,11 +40,11 @@ def verify(job: Job, product: Product) -> Verified:
     folder = Path(product.folder)
     source, donor, plan = resolved(job)
     made, broken = inspect(folder)
-    told = json_object((folder / PROVENANCE).read_bytes()) if (folder / PROVENANCE).is_file() else None
+    told = beginning(folder / PROVENANCE)
     faults = [" ".join(str(fault).split()) for fault in broken]
     files = file_digests([header.file for header in made.headers])
     if told is None:
-        faults.append(f"{PROVENANCE} is missing or no JSON")
+        faults.append(_NO_PROVENANCE)
     else:
         donor.fetch(splice.donor for splice in plan.splices)
         originals = file_digests([header.file for header in source.headers])
@@ -49,13 +54,11 @@ def verify(job: Job, product: Product) -> Verified:
         faults += _new(plan, made, donor)
         faults += _changed(plan, made)
         faults += _size(plan, source, made)
-        written = configurations(overlay_of(job), plan, tensors_of(plan))
-        index = {INDEX: pack_write.index_of(made.headers)} if indexed(source) else {}
-        faults += pack_write.file_faults(source, folder, written | index)
+        faults += pack_write.file_faults(source, folder, _written(job, plan, made))
         if not broken and not strange:
             shards = _shards(job, plan, made, originals, files)
-            wanted = provenance(job, source, donor, plan, files=shards, where=made.tensors)
-            faults += provenance_faults(told, wanted)
+            wanted = partial(provenance, job, source, donor, plan, files=shards, where=made.tensors)
+            faults += _provenance(folder, wanted)
     digests = {
         "header": made.header_digest(),
         "payload": sha256_listing(files),
@@ -67,8 +70,31 @@ def verify(job: Job, product: Product) -> Verified:
         digests=digests,
         summary=product.summary,
         faults=tuple(faults),
-        provenance=json.dumps(told, ensure_ascii=False),
+        provenance=_text(folder / PROVENANCE),
     )
+
+
+def _written(job: Job, plan: Plan, made: Pack) -> dict[str, dict[str, Any]]:
+    """Files that must be what tensors and order make them, by name."""
+    index = {INDEX: pack_write.index_of(made.headers)} if indexed(plan.source) else {}
+    return configurations(overlay_of(job), plan, tensors_of(plan)) | index
+
+
+def _provenance(folder: Path, wanted: Callable[[], dict[str, Any]]) -> list[str]:
+    """What the product's own provenance says wrongly: nothing where it is what ``make`` writes, to the byte."""
+    file = folder / PROVENANCE
+    if json_stream.same(file, wanted()):
+        return []
+    told = json_object(file.read_bytes())
+    if told is None:
+        return [_NO_PROVENANCE]
+    return provenance_faults(told, json.loads("".join(json_stream.lines(wanted()))))
+
+
+def _text(file: Path) -> str:
+    """The provenance for the evidence of a window."""
+    short = file.is_file() and file.stat().st_size <= _LONGEST
+    return file.read_text(encoding="utf-8", errors="replace") if short else ""
 
 
 def _shards(job: Job, plan: Plan, made: Pack, originals: dict[str, str], files: dict[str, str]) -> dict[str, Shard]:
@@ -85,7 +111,7 @@ def _shards(job: Job, plan: Plan, made: Pack, originals: dict[str, str], files: 
 def _names(plan: Plan, made: Pack) -> Iterator[str]:
     """Exactly what stayed and what came; above all, nothing that should have gone (campaign FL-38)."""
     expected = tensors_of(plan).keys()
-    gone = {entry.name for entry in plan.dropped} - expected
+    gone = plan.gone - expected
     for name in sorted(made.tensors.keys() - expected):
         yield f"{name} should have been dropped" if name in gone else f"{name} belongs to nothing"
     yield from (f"{name} is missing" for name in sorted(expected - made.tensors.keys()))
@@ -93,7 +119,6 @@ def _names(plan: Plan, made: Pack) -> Iterator[str]:
 
 def _kept(how: str, plan: Plan, made: Pack, originals: dict[str, str], files: dict[str, str]) -> Iterator[str]:
     """Unchanged files as wholes, brought over as the order says; kept tensors of rewritten ones byte for byte."""
-    gone = {entry.name for entry in plan.dropped}
     for header in plan.source.headers:
         name = header.file.name
         unchanged = name not in plan.rewritten
@@ -104,7 +129,7 @@ def _kept(how: str, plan: Plan, made: Pack, originals: dict[str, str], files: di
             yield f"{name} is the source's own file" if linked else f"{name} is no link to the source's file"
         for entry in () if unchanged else header.entries:
             now = made.tensors.get(entry.name)
-            if entry.name not in gone and now is not None and not same(entry, now):
+            if entry.name not in plan.gone and now is not None and not same(entry, now):
                 yield f"{entry.name} should be unchanged and is not"
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 from pydantic import ValidationError
 
-from runner.digest import canonical_json
 from runner.gates.base import GateInput, GateParameters
 from runner.gates.engagement import counted_layers, engagement_faults, operator_of
-from runner.model.base import Record, decimal_text
+from runner.model.base import Operator, Record, decimal_text
 from runner.model.plan import PlannedWindow
 from runner.model.sample import RefusalMeasure, Sample
 from runner.model.verdict import Figure, Status, Verdict
@@ -38,7 +38,6 @@ class Decision:
 
 
 _SPECULATION = "speculative_config"
-_AS_SEAT = "as the seat"
 
 Then = Callable[[P, tuple[Reading, ...], GateInput], Decision]
 
@@ -93,9 +92,9 @@ def decide(parameters: type[P], kinds: tuple[type[Record], ...], given: GateInpu
             faults.append(f"{window.id}: a sample of kind {sample.measure.kind} is no reading for this gate")
         else:
             readings.append(Reading(window, sample))
-    layers = layers_by_window(given)
+    layers = layers_of(given)
     for reading in readings:
-        faults += sample_faults(reading.sample, reading.window, given, layers[reading.window.id])
+        faults += sample_faults(reading.sample, reading.window, given, layers(reading.window))
     if faults:
         return invalid(*faults)
     try:
@@ -137,18 +136,20 @@ def sample_faults(sample: Sample, window: PlannedWindow, given: GateInput, layer
     return (*faults, *engagement_faults(sample, window, given.boots, layers))
 
 
-def layers_by_window(given: GateInput) -> dict[str, frozenset[str]]:
-    """Layers of each window's declared operator, counted in any window of boots that speculate alike.
+def layers_of(given: GateInput) -> Callable[[PlannedWindow], frozenset[str]]:
+    """By window: layers of its declared operator, counted in any window of boots that speculate alike.
 
     A draft layer runs in no other boot.
     """
-    speculation = {boot.id: canonical_json(boot.arguments.get(_SPECULATION, _AS_SEAT)) for boot in given.planned_boots}
-    kinds = {one.id: (speculation.get(one.boot), operator_of(one)) for one in given.windows}
-    found = {}
-    for own, operator in set(kinds.values()):
-        alike = {window for window, (other, _) in kinds.items() if other == own}
-        found[own, operator] = counted_layers((one for one in given.samples if one.window in alike), operator)
-    return {window: found[kind] for window, kind in kinds.items()}
+    speculation = {boot.id: boot.arguments.get(_SPECULATION, "as the seat") for boot in given.planned_boots}
+
+    @cache
+    def layers(boot: str, operator: Operator) -> frozenset[str]:
+        own = speculation.get(boot)
+        alike = {one.id for one in given.windows if speculation.get(one.boot) == own}
+        return counted_layers((sample for sample in given.samples if sample.window in alike), operator)
+
+    return lambda window: layers(window.boot, operator_of(window))
 
 
 def on_desk(given: GateInput, window: PlannedWindow) -> bool:

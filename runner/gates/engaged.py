@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.gates.base import GateInput, GateParameters
-from runner.gates.common import Decision, counting_sample, invalid, layers_by_window, on_desk, parse, verdict
+from runner.gates.common import Decision, counting_sample, invalid, layers_of, on_desk, parse, verdict
 from runner.gates.engagement import INCUMBENT, counted_layers, engagement_faults, operator_of
 from runner.model.base import ROUTED, Operator
 from runner.model.verdict import Figure, Status, Verdict
@@ -30,7 +30,7 @@ def _decide(given: GateInput) -> Decision:
     if not given.samples:
         return Decision(Status.NOT_RUN, ("no sample was taken",))
     faults, launches, proved = [], 0, 0
-    operator, layers = ROUTED, layers_by_window(given)
+    operator, layers = ROUTED, layers_of(given)
     for window in given.windows:
         if on_desk(given, window) or window.control:
             continue
@@ -39,7 +39,7 @@ def _decide(given: GateInput) -> Decision:
             faults.append(fault)
             continue
         operator = operator_of(window)
-        faults += engagement_faults(sample, window, given.boots, layers[window.id])
+        faults += engagement_faults(sample, window, given.boots, layers(window))
         counted = [
             row.launches for one in sample.engagement for row in one.witness if not row.variant.startswith(INCUMBENT)
         ]

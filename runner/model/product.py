@@ -31,7 +31,7 @@ class Verified(Record):
     summary: dict[str, str]
     faults: tuple[str, ...]
     provenance: str
-    """The product's own ``provenance.json``, as text."""
+    """The product's own ``provenance.json``, as text; empty where it is too long for that (its digest is told)."""
 
 
 class Estimate(Record):

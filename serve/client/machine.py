@@ -16,6 +16,10 @@ _PROC = Path("/proc")
 _PERIOD_SECONDS = 1.0
 _KERNEL_THREAD = 0x00200000
 """PF_KTHREAD of Linux's ``include/linux/sched.h``, in the flags of a process's ``stat``."""
+_SERVICES = frozenset(
+    {"dockerd", "containerd", "containerd-shim", "podman", "conmon", "systemd-journal", "rsyslogd", "dbus-daemon"}
+)
+"""Commands (the first fifteen letters) that work for whoever asks: what an engine prints, docker's daemon passes on."""
 
 
 def processor_facts() -> dict[str, int]:
@@ -28,7 +32,8 @@ class _Process:
     """One line of ``/proc/<pid>/stat``, times in ticks."""
 
     parent: int
-    kernel: bool
+    serving: bool
+    """Of the kernel, or a service: what it does the engine may have asked for."""
     own: int
     waited: int
     """Time of the children that it has waited for, and of theirs."""
@@ -46,7 +51,7 @@ class Readings:
     """Readings whose ``own_ticks`` and ``foreign_ticks`` never fall: time once seen is not lost where its process ends.
 
     Processes of ours are ``roots`` with all descendants; who once was ours stays so wherever it is adopted. Foreign are
-    the others that can be seen, without the kernel's own: what these do, the engine may have asked for.
+    the others that can be seen, without the kernel's own and services: what these do, the engine may have asked for.
     """
 
     def __init__(self, *roots: int) -> None:
@@ -61,8 +66,8 @@ class Readings:
         user, nice, system, _idle, _iowait, irq, softirq, steal = _processor_ticks()
         processes = _processes()
         ours = _below({pid for pid, _start in self._ours & processes.keys()}.union(self._roots), processes)
-        others = {key for key, process in processes.items() if key not in ours and not process.kernel}
-        known = {key for key, process in self._before.items() if not process.kernel}
+        others = {key for key, process in processes.items() if key not in ours and not process.serving}
+        known = {key for key, process in self._before.items() if not process.serving}
         self._own_ticks += _spent(self._before, processes, ours, self._ours - processes.keys())
         self._foreign_ticks += _spent(self._before, processes, others, known - self._ours - processes.keys())
         self._ours, self._before = ours, processes
@@ -93,12 +98,13 @@ def _processes() -> dict[_Key, _Process]:
             continue
         try:
             # The command name is in parentheses and may hold anything; the numbers start after the last one.
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+            fields = rest.split()
         except OSError:
             continue  # ended between listing and reading
         found[int(folder.name), int(fields[19])] = _Process(
             parent=int(fields[1]),
-            kernel=bool(int(fields[6]) & _KERNEL_THREAD),
+            serving=bool(int(fields[6]) & _KERNEL_THREAD) or name in _SERVICES,
             own=int(fields[11]) + int(fields[12]),
             waited=int(fields[13]) + int(fields[14]),
         )

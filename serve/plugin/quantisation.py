@@ -10,6 +10,7 @@ from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase
 from vllm.model_executor.layers.quantization import register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
 from serve.plugin import deepseek_v4
 from serve.plugin.headers import Header, named_by, packed_parts, quantised_parts, read_headers
@@ -20,7 +21,7 @@ NAME = "exl3"
 
 
 class Exl3Config(QuantizationConfig):
-    """Modules with a ``trellis`` in the pack are EXL3; all others (attention, router, head) stay as they are."""
+    """Modules with a ``trellis`` in the pack are EXL3, the head too; all others stay as they are."""
 
     def get_name(self) -> str:
         return NAME
@@ -62,6 +63,9 @@ class Exl3Config(QuantizationConfig):
             if names and prefix.endswith(".wo_a"):
                 deepseek_v4.adapt()
             return Exl3LinearMethod(prefix, names) if names else PlainLinearMethod(prefix)
+        if isinstance(layer, ParallelLMHead):
+            # Its logits are gathered and cut to the vocabulary, so that how its rows are padded does not matter.
+            return Exl3LinearMethod(prefix, [prefix]) if prefix in headers else None
         if prefix in headers:
             raise ValueError(f"{prefix}: an EXL3 {type(layer).__name__} is not served; keep it in 16 bit")
         return None

@@ -3,7 +3,7 @@
 Makes a pack of 40 files of which an overlay rewrites 6, then measures in one run, alternating: ``cp -r`` of the pack
 and its files' fsync, one hashing pass over the same bytes, and the overlay itself in a process of its own. The line to
 hold is 1.3 times the first two together, and a peak of 512 MB. Needs three times the pack's size in FOLDER, which it
-removes at the end.
+removes at the end. Of packs with very many tensors: ``tests.benchmarks.overlay_many``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from recipe.payload import sha256_of
 from recipe.product import Job
 from recipe.shard_write import Part
 from runner.model.order import Overlay
+from tests.benchmarks.overlay_many import PEAK, peak_of
 
-FILES, REWRITTEN, LINE, PEAK = 40, 6, 1.3, 512 << 20
+FILES, REWRITTEN, LINE = 40, 6, 1.3
 INPUTS, OUTPUTS, BITS = 4096, 2048, 2
 _MODULE = INPUTS * OUTPUTS * BITS // 8
 _NAMES = ("gate_proj", "up_proj", "down_proj")
@@ -50,7 +51,9 @@ def make_pack(folder: Path, nbytes: int, seed: int, *, layers: range) -> Path:
         shard_write.write(partial / _file(layer), shard_write.in_order(parts), {"format": "pt"})
     headers = [read_header(partial / _file(layer)) for layer in layers]
     pack_write.write_index(partial, headers)
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+    shapes = ((entry.name, entry.shape) for header in headers for entry in header.entries)
+    pack_write.write_json(partial / "config.json", {"quantization_config": pack_write.quantization_config(shapes)})
+    for name in ("tokenizer.json", "tokenizer_config.json"):
         pack_write.write_json(partial / name, {})
     whole_folder.publish(partial, folder)
     spool.unlink()
@@ -99,18 +102,6 @@ def copy(folder: Path) -> None:
         whole_folder.sync(file)
 
 
-def overlay_once(folder: Path, recipe: Overlay) -> int:
-    """The overlay in a process of its own; its peak of resident memory in bytes."""
-    child = os.fork()
-    if child == 0:
-        overlay.make(Job(recipe, folder / "source", folder, folder / "product", folder / "work"))
-        os._exit(0)
-    _, status, usage = os.wait4(child, 0)
-    if status:
-        raise SystemExit(f"the overlay failed: {status}")
-    return int(usage.ru_maxrss) * 1024
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -131,13 +122,18 @@ def main() -> None:
             "fused": [["gate_proj", "up_proj"]],
         }
     )
+    job = Job(recipe, source, folder, folder / "product", folder / "work")
     copies, hashes, overlays, peaks = [], [], [], []
+
+    def work() -> None:
+        overlay.make(job)
+
     copy(folder)  # a thin disk is slow where it is written to for the first time
-    overlay_once(folder, recipe)
+    peak_of(work)
     for _ in range(arguments.rounds):
         copies.append(timed(folder, lambda: copy(folder)))
         hashes.append(timed(folder, lambda: [sha256_of(file) for file in sorted(source.glob("*.safetensors"))]))
-        overlays.append(timed(folder, lambda: peaks.append(overlay_once(folder, recipe))))
+        overlays.append(timed(folder, lambda: peaks.append(peak_of(work))))
     bare = statistics.median(copies) + statistics.median(hashes)
     ratio = statistics.median(overlays) / bare
     figures = {

@@ -151,15 +151,32 @@ def test_an_embedding_table_is_refused_and_what_is_called_like_one_is_not(tmp_pa
     for modules in ({"modules": ("model.embed_tokens",)}, wide):
         job = job_of(tmp_path, tmp_path / "pack", Bake.model_validate(words | modules))
         for step in (bake.estimate, bake.make):
-            with pytest.raises(InputError, match="an embedding table cannot be served coded"):
+            with pytest.raises(InputError, match=r"a module that cannot be served coded(.|\n)*an embedding table"):
                 step(job)
         assert not job.product.exists()
     skipped = Bake.model_validate(words | wide | {"skip": ("model.embed_tokens",)})
     assert bake.estimate(job_of(tmp_path, tmp_path / "pack", skipped)).counts["modules at K=3"] == "4"
     named = entries({"model.layers.0.embed_proj": (128, 128), "vision.patch_embed.proj": (128, 128)})
     assert len(resolve(Bake(modules=("*embed*",), rates=(Rate(modules="*", bits=3),)), named)) == 2
-    with pytest.raises(InputError, match="embedding table"):
-        resolve(Bake(modules=("embed",), rates=(Rate(modules="*", bits=3),)), entries({"embed": (256, 128)}))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("embed", "an embedding table"),
+        ("model.layers.1.mlp.gate", "a router"),
+        ("model.layers.4.eh_proj", "the draft layer's projection"),
+        ("layers.2.attn.indexer.weights_proj", "the indexer's weights"),
+    ],
+)
+def test_what_no_engine_serves_coded_is_refused_and_its_neighbour_is_not(name: str, kind: str) -> None:
+    def bake_of(module: str) -> Bake:
+        return Bake(modules=(module,), rates=(Rate(modules="*", bits=3),))
+
+    with pytest.raises(InputError, match=rf"a module that cannot be served coded(.|\n)*{kind}"):
+        resolve(bake_of(name), entries({name: (256, 128)}))
+    for served in (f"{name}_proj", "lm_head"):
+        assert [target.name for target in resolve(bake_of(served), entries({served: (256, 128)}))] == [served]
 
 
 def dequantised(folder: Path) -> Path:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from runner import stats
 from runner.alike import alike
 from runner.attest.trust import load_trust
-from runner.gates import blocks, likelihood
+from runner.gates import blocks
 from runner.paths import source_root
 from runner.verify import verify
 from serve.instruments import kld, speed
@@ -37,7 +37,6 @@ def test_a_report_verifies_where_logarithms_round_otherwise(monkeypatch: pytest.
         (kld, "exp log"),
         (speed, "exp log"),
         (stats, "exp log"),
-        (likelihood, "exp"),
         (blocks, "log"),
     ):
         for name in names.split():

@@ -5,10 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from runner.gates import speed
+from runner.gates.base import GateInput
 from runner.model.evidence import Evidence, MachineState
 from runner.model.plan import PlannedWindow
 from runner.model.sample import Sample, SpeedMeasure
+from runner.model.verdict import Status
+from runner.paths import source_root
 from runner.session import open_run
 from runner.steps import boots, reduce
 from runner.steps.evidence import digests, keep
@@ -136,3 +142,19 @@ def test_work_that_others_seen_explain_is_measured_again(run: Run, monkeypatch: 
     order, _after = measured(monkeypatch, run, [0, 90], 21)
     assert len(order) == 8
     assert len(run.journal.of(boots.DISTURBED, explained=True)) == 1
+
+
+QUADS = [f"q{number}" for number in range(1, 7)]
+
+
+@given(st.sets(st.sampled_from(QUADS), min_size=1))
+def test_no_choice_of_disturbed_quads_is_ever_faster(chosen: set[str]) -> None:
+    """Whoever can make any quad count as disturbed, after having seen all of them, gains no PASS."""
+    case = source_root() / "tests/gates/speed/faster_pass/input.json"
+    given_ = GateInput.model_validate_json(case.read_bytes())
+    assert speed.judge(given_).status is Status.PASS
+    samples = tuple(
+        one.model_copy(update={"disturbed": ("foreign fraction",) if one.window.split("-")[0] in chosen else ()})
+        for one in given_.samples
+    )
+    assert speed.judge(given_.model_copy(update={"samples": samples})).status is not Status.PASS

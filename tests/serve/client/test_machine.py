@@ -183,6 +183,19 @@ def test_a_neighbour_that_can_be_seen_is_foreign(work: str) -> None:
     assert disturbed_by_others(evidence(first, last))
 
 
+def test_a_service_works_for_whoever_asks_and_explains_nothing() -> None:
+    """An engine that prints without end keeps docker's daemon busy: no second draw for that."""
+    named = "import ctypes; ctypes.CDLL(None).prctl(15, b'dockerd', 0, 0, 0); burn(); say('done')"
+    with program(ALONE) as engine, program(named) as service:
+        readings = Readings(engine.pid)
+        first = readings.read()
+        go_on(service, "done")
+        last = readings.read()
+    busy, own, foreign = taken(first, last)
+    assert own + foreign < BURNT / 2 < busy
+    assert not disturbed_by_others(evidence(first, last))
+
+
 def test_what_cannot_be_read_is_explained_by_nobody() -> None:
     state = MachineState(at_ns=1, load1_milli=0, steal_ticks=0, busy_ticks=0, own_ticks=0, foreign_ticks=0)
     later = state.model_copy(update={"at_ns": 10**9, "foreign_ticks": 10**6})
@@ -228,11 +241,11 @@ def test_a_process_that_is_adopted_elsewhere_stays_our_own() -> None:
 
 
 def test_the_work_of_the_kernel_is_nobody_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    def process(own: int, *, kernel: bool) -> machine._Process:
-        return machine._Process(parent=0, kernel=kernel, own=own, waited=0)
+    def process(own: int, *, serving: bool) -> machine._Process:
+        return machine._Process(parent=0, serving=serving, own=own, waited=0)
 
     monkeypatch.setattr(
-        machine, "_processes", lambda: {(2, 0): process(500, kernel=True), (7, 9): process(30, kernel=False)}
+        machine, "_processes", lambda: {(2, 0): process(500, serving=True), (7, 9): process(30, serving=False)}
     )
     state = Readings(1).read()
     assert (state.own_ticks, state.foreign_ticks) == (0, 30)
