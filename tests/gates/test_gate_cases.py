@@ -108,3 +108,12 @@ def _scaled(value: Any, times: float) -> Any:
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]+\.[0-9]+(e-?[0-9]+)?", value):
         return decimal_text(float(value) * times)
     return value
+
+
+@pytest.mark.parametrize("name", ["kld", "ppl-prefill", "ppl-decode"])
+def test_the_first_version_does_not_see_what_the_second_was_made_for(name: str) -> None:
+    """A language of 96 documents that is ruined lies inside what the interval of one median leaves out."""
+    case = FOLDER / f"{name}@2" / "one-language-of-96-ruined_fail" / "input.json"
+    given = GateInput.model_validate_json(case.read_bytes())
+    found = {version: registry.gate(name, version).judge(given).status for version in (1, 2)}
+    assert found == {1: Status.PASS, 2: Status.FAIL}
