@@ -119,21 +119,23 @@ struct Pairs {
     if (!up) next_scale = halves_at(next, at);
   }
 
-  // Those of the experts before `last`; asked: pointers and scales of the first one were.
+  // Those of the experts before `last`, of which there are `all`; asked: pointers and scales of the first one were. By the block.
   template <Codebook BOOK>
-  __device__ __forceinline__ void activate(const Chunks& chunks, int last, int first_row, bool asked, uint8_t* fragments, float* exchange) {
-    exchange += threadIdx.x / 64 * 256;
-    for (int turn = 0; settle(last); turn ^= 1, number += pairs, asked = false) {
-      if (!asked) point(), scale();
-      const int count = count_of(rank), slice = count == 1 ? number : number / count;
+  __device__ __forceinline__ void activate(const Chunks& chunks, int last, int all, int first_row, bool asked, uint8_t* fragments, float* exchange) {
+    float4* place = reinterpret_cast<float4*>(exchange) + threadIdx.x / 64 * 64 + lane;
+    for (int turn = 0; turn * pairs < all; turn++, number += pairs, asked = false) {
+      const bool mine = settle(last);
       float sums[1][4];
-      sum_partials<1, 12>(problem, shared, chunks, rank, slice, first_row + number - slice * count, up, sums);
-      rotate_and_scale(sums[0], own_scale);
-      float4* place = reinterpret_cast<float4*>(exchange + turn * 128) + lane;
-      if (up) *place = make_float4(sums[0][0], sums[0][1], sums[0][2], sums[0][3]);
-      sync_pair(1 + threadIdx.x / 64);
-      if (up) continue;
-      const float4 other = *place;
+      if (mine) {
+        if (!asked) point(), scale();
+        const int count = count_of(rank), slice = count == 1 ? number : number / count;
+        sum_partials<1, 12>(problem, shared, chunks, rank, slice, first_row + number - slice * count, up, sums);
+        rotate_and_scale(sums[0], own_scale);
+        if (up) place[turn % 2 * 32] = make_float4(sums[0][0], sums[0][1], sums[0][2], sums[0][3]);
+      }
+      __syncthreads();  // the next turn writes the other half of the place
+      if (!mine || up) continue;
+      const float4 other = place[turn % 2 * 32];
       const float theirs[4] = {other.x, other.y, other.z, other.w};
       float value[4];
       activation_of(problem.limit, sums[0], theirs, next_scale, value);
@@ -310,9 +312,9 @@ __device__ void down(const Problem& problem, Shared& shared, int chunk, uint32_t
       MARK(7);
       if constexpr (FEW) {
         if (rank == first_rank)
-          pairs.template activate<BOOK>(chunks, last, first_row, ask, fragments, sums);
+          pairs.template activate<BOOK>(chunks, last, used, first_row, ask, fragments, sums);
         else
-          Pairs(problem, shared, count_of, rank).template activate<BOOK>(chunks, last, first_row, false, fragments, sums);
+          Pairs(problem, shared, count_of, rank).template activate<BOOK>(chunks, last, used, first_row, false, fragments, sums);
       } else {
         int turn = 0, before = 0;
         for (int each = rank; each < last; before += count_of(each++) * slices)

@@ -56,9 +56,6 @@ __device__ __forceinline__ void sync_some() {
   asm volatile("bar.sync %0, %1;" ::"n"(NUMBER), "n"(THREADS) : "memory");
 }
 
-// A barrier of two warps.
-__device__ __forceinline__ void sync_pair(int number) { asm volatile("bar.sync %0, 64;" ::"r"(number) : "memory"); }
-
 // Asynchronous copies of a thread, in groups of its own.
 
 __device__ __forceinline__ void copy_16(uint32_t to, const void* from) {

@@ -42,8 +42,6 @@ void sync_some() {
   machine::sync(NUMBER, THREADS);
 }
 
-inline void sync_pair(int number) { machine::sync(number, 64); }
-
 inline void copy_async(uint32_t to, const void* from, int bytes) {
   machine::check(reinterpret_cast<uintptr_t>(from) % bytes == 0, "asynchronous copy from an address that is not aligned");
   machine::the().current->open.push_back({machine::shared_at(to, bytes), static_cast<const uint8_t*>(from), bytes});
