@@ -76,7 +76,7 @@ def test_a_golden_report_says_what_it_is_about(book: Ledger) -> None:
         assert {"order", "plan", "engine.record", "tree.runner", "tree.plugin", "tree.witness"} <= entry.subjects.keys()
         assert ("brief" in entry.subjects) == (report.order.name != "small-gate")
         assert {f"gate/{gate.name}@{gate.version}" for gate in report.gates} <= report.graders.keys()
-        signed = payload_of(report_of(report.order.name) / "report.dsse.json")["predicate"]["costs"]  # a ledger does without
+        signed = payload_of(report_of(report.order.name) / "report.dsse.json")["predicate"]["costs"]  # not in a ledger
         assert {cost["what"] for cost in signed} >= {f"gate {gate.name}" for gate in report.gates}
 
 
