@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from decimal import Decimal
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from recipe.pack import Pack, inspect, read_pack
 from recipe.product import Job, pack_digests
 from recipe.provenance import history_of, provenance_faults
 from recipe.shard_write import digest_of
-from runner.digest import sha256_file, sha256_json, sha256_tree
+from runner.digest import sha256_bytes, sha256_file, sha256_json, sha256_tree
 from runner.errors import InputError, StateError
 from runner.model.order.bake import Bake
 from runner.model.product import PROVENANCE, Estimate, Product, Verified
@@ -82,7 +83,7 @@ def make(job: Job) -> Product:
     """
     given = _inputs(job)
     job.work.mkdir(parents=True, exist_ok=True)
-    identity = _identity(job, given, job.work / "base.json")
+    identity = _identity(job, given, job.work / "base.json") | _library(given.recipe.quantiser)
     if job.product.exists():
         return _made_before(job, identity)
     with whole_folder.building(job.product) as building:
@@ -134,7 +135,8 @@ def verify(job: Job, product: Product) -> Verified:
             if now != before:
                 found.append(f"{name} differs from its weight by {now} of its square, the bake noted {before}")
                 fact["relative_error"] = before
-        found += provenance_faults(told, _provenance(job, given, _identity(job, given, None), facts))
+        library = {name: value for name, value in told["identity"].items() if name == "library"}  # of another machine
+        found += provenance_faults(told, _provenance(job, given, _identity(job, given, None) | library, facts))
         digests = _digests(job, told)
     return Verified(digests=digests, summary=product.summary, faults=tuple(found), provenance=text)
 
@@ -172,6 +174,20 @@ def _identity(job: Job, given: Inputs, kept: Path | None) -> dict[str, Any]:
         "calibration": sha256_file(job.root / wish.texts) if wish else None,
         "code": sha256_tree(root, [file for pattern in _CODE for file in root.glob(pattern)]),
     }
+
+
+def _library(quantiser: str) -> dict[str, str]:
+    """The foreign library that codes, as it is installed here, with the digest of its list of files.
+
+    Empty for our own quantiser; a conversion keeps its own record of what made it.
+    """
+    if quantiser in (NATIVE, CONVERSION):
+        return {}
+    try:
+        found = distribution(quantiser)
+    except PackageNotFoundError as error:
+        raise InputError("the quantiser is not installed", where="recipe.quantiser", expected=quantiser) from error
+    return {"library": f"{found.version} {sha256_bytes((found.read_text('RECORD') or '').encode())}"}
 
 
 def _small_files(job: Job, given: Inputs) -> dict[str, str]:

@@ -137,8 +137,18 @@ class PatchSet:
 
     @property
     def modules(self) -> dict[str, str]:
-        """Python module to import as proof, and its file."""
-        return {part.imports: name for name, parts in self.files.items() for _, part in parts if part.imports}
+        """Python module to import as proof, and its file. InputError where two files name one."""
+        found: dict[str, str] = {}
+        for name, parts in self.files.items():
+            for patch, part in parts:
+                if part.imports and found.setdefault(part.imports, name) != name:
+                    raise InputError(
+                        "one module is to be imported as proof of two files",
+                        where=f"{patch.name}: {name}",
+                        expected="under `imports` the module that the file itself is",
+                        found=f"{part.imports}, which {found[part.imports]} names too",
+                    )
+        return found
 
     def compose(self, file: str, pristine: bytes) -> bytes:
         """The patched content. InputError for a drifted file, or an anchor that does not occur exactly once."""
@@ -216,6 +226,8 @@ def patched(patch: Patch, part: FilePatch, content: bytes) -> bytes:
     except UnicodeDecodeError as error:
         raise InputError("the file to patch is no UTF-8 text", where=where, found=f"byte {error.start}") from error
     for edit in part.edits:
+        if edit.anchor is not None:
+            _require_once(edit.anchor, content.decode(), where)  # not only in what an edit before it put in
         text = _edited(text, edit, where)
     return (text + _marker_line(part.file, patch.marker_of(part))).encode()
 
@@ -223,9 +235,7 @@ def patched(patch: Patch, part: FilePatch, content: bytes) -> bytes:
 def _edited(text: str, edit: Edit, where: str) -> str:
     if edit.anchor is None:
         return text + edit.text
-    count = text.count(edit.anchor)
-    if count != 1:
-        raise InputError("anchor is not unique", where=where, expected=f"{edit.anchor!r} once", found=f"{count} times")
+    _require_once(edit.anchor, text, where)
     start = text.index(edit.anchor)
     if edit.place == "replace":
         return text[:start] + edit.text + text[start + len(edit.anchor) :]
@@ -236,6 +246,13 @@ def _edited(text: str, edit: Edit, where: str) -> str:
     else:
         at = text.index("\n", start) + 1
     return text[:at] + edit.text + text[at:]
+
+
+def _require_once(anchor: str, text: str, where: str) -> None:
+    first = text.find(anchor)
+    if first < 0 or text.find(anchor, first + 1) >= 0:  # `count` would not see occurrences that overlap
+        found = "never" if first < 0 else "more than once"
+        raise InputError("anchor is not unique", where=where, expected=f"{anchor!r} once", found=found)
 
 
 def _marker_line(file: str, marker: str) -> str:

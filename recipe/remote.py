@@ -218,8 +218,9 @@ class Repository:
         if noted is not None and path.is_file() and sha256_of(path) == noted:
             return path
         part = path.with_name(f".{path.name}.part")
-        if noted is not None:
-            part.unlink(missing_ok=True)
+        part.unlink(
+            missing_ok=True
+        )  # of a process that ended: nobody noted what it holds, and a power cut leaves zeros
         self._complete(wanted, part)
         self.state["ranges"][wanted.key] = sha256_of(part)
         part.replace(path)

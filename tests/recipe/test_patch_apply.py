@@ -143,6 +143,38 @@ def test_an_anchor_occurs_exactly_once(anchor: str) -> None:
         one("wrong", "engine/streams.py", Edit(anchor=anchor, place="replace", text=""))
 
 
+@pytest.mark.parametrize(
+    ("text", "edits"),
+    [
+        ("NAME = 'ababab'\n", [Edit(anchor="abab", place="replace", text="ZZ")]),
+        ("# -----\n", [Edit(anchor="----", place="replace", text="=")]),
+        (
+            "OLD = 1\n",
+            [Edit(anchor="OLD =", place="after", text="NEW = 5\n"), Edit(anchor="NEW = 5", place="replace", text="")],
+        ),
+    ],
+    ids=["overlapping", "dashes", "only in what an edit put in"],
+)
+def test_an_anchor_is_counted_in_the_file_itself_and_where_it_overlaps(text: str, edits: list[Edit]) -> None:
+    part = FilePatch(file="engine/odd.py", before=sha256_bytes(text.encode()), after="0" * 64, edits=tuple(edits))
+    patch = Patch(schema_version=1, name="odd", version=1, distribution="engine==1.0", why="a test", files=(part,))
+    with pytest.raises(InputError, match="anchor is not unique"):
+        patch_set.patched(patch, part, text.encode())
+
+
+def test_a_module_is_the_proof_of_one_file() -> None:
+    """A later file under the same name took the proof from the earlier one."""
+    more = Edit(place="end", text="# more\n")
+    both = PatchSet(
+        tuple(
+            one(name, file, more, imports="engine")
+            for name, file in (("a", "engine/streams.py"), ("b", "engine/__init__.py"))
+        )
+    )
+    with pytest.raises(InputError, match="one module is to be imported as proof of two files"):
+        _ = both.modules
+
+
 def test_a_second_patch_may_not_lose_its_anchor_to_the_first(site: Path) -> None:
     taken = one("late", "engine/streams.py", Edit(anchor="COUNT = 3", place="replace", text="COUNT = 1"))
     with pytest.raises(InputError, match="anchor is not unique"):

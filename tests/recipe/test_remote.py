@@ -148,6 +148,20 @@ def test_another_range_or_commit_than_asked_for_is_refused(hub: Hub, tmp_path: P
         found.fetch(wanted)
 
 
+def test_the_beginning_of_a_range_that_an_earlier_process_left_is_not_trusted(
+    hub: Hub, donor: Path, tmp_path: Path
+) -> None:
+    """A power cut leaves zeros where bytes had not reached the disk; nobody noted what they were."""
+    before, now = repository(hub, tmp_path / "before"), repository(hub, tmp_path / "now")
+    before.fetch(experts(before))
+    wanted, whole = experts(now), list(before.folder.glob("*.safetensors.*"))
+    assert whole
+    for one in whole:
+        (now.folder / f".{one.name}.part").write_bytes(bytes(one.stat().st_size // 2))
+    now.fetch(wanted)
+    assert same_bytes(now, wanted, donor)
+
+
 @pytest.mark.parametrize("fault", ["encoded", "longer", "shorter"])
 def test_a_body_that_is_not_its_range_is_refused_and_nothing_of_it_kept(
     fault: str, hub: Hub, donor: Path, tmp_path: Path
