@@ -185,8 +185,8 @@ def _library(quantiser: str) -> dict[str, str]:
         return {}
     try:
         found = distribution(quantiser)
-    except PackageNotFoundError as error:
-        raise InputError("the quantiser is not installed", where="recipe.quantiser", expected=quantiser) from error
+    except PackageNotFoundError:  # not installed by a package manager; the quantiser itself says so where it is missing
+        return {"library": "no distribution"}
     return {"library": f"{found.version} {sha256_bytes((found.read_text('RECORD') or '').encode())}"}
 
 

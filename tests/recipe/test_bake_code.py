@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 from recipe import bake
 from runner.paths import source_root
 
@@ -28,3 +30,17 @@ def test_every_module_that_a_bake_imports_is_among_its_code() -> None:
                 found = [base.with_suffix(".py"), *(base / f"{alias.name}.py" for alias in node.names)]
                 todo += [path for path in found if path.is_file()]
     assert seen and len(seen) > 20 and not seen - named
+
+
+def test_the_library_that_codes_is_named_as_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers coded by one version must not be joined with another's after a kill."""
+    found = []
+    for version in ("1.4.5", "1.6.5"):
+        told = tmp_path / version / f"exllamav3-{version}.dist-info"
+        told.mkdir(parents=True)
+        (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: exllamav3\nVersion: {version}\n")
+        (told / "RECORD").write_text("exllamav3/__init__.py,,\n")
+        monkeypatch.syspath_prepend(tmp_path / version)
+        found.append(bake._library("exllamav3")["library"])
+    assert [one.split()[0] for one in found] == ["1.4.5", "1.6.5"]
+    assert bake._library("native") == {}
