@@ -218,9 +218,8 @@ class Repository:
         if noted is not None and path.is_file() and sha256_of(path) == noted:
             return path
         part = path.with_name(f".{path.name}.part")
-        part.unlink(
-            missing_ok=True
-        )  # of a process that ended: nobody noted what it holds, and a power cut leaves zeros
+        # What a process that ended left of a range: nobody noted what it holds, and a power cut leaves zeros.
+        part.unlink(missing_ok=True)
         self._complete(wanted, part)
         self.state["ranges"][wanted.key] = sha256_of(part)
         part.replace(path)
