@@ -122,7 +122,7 @@ def _predicted(order: RunnableOrder, manifest: SeatManifest) -> tuple[RankPredic
         arguments = {"block_size": manifest.kv_block_tokens} | manifest.arguments
         pack = source_root() / manifest.pack
         found = predict(read_pack(pack), arguments, scratch)
-        graphs = graph_bytes(pack, arguments, len(loaded), measured=manifest.graph_bytes)
+        graphs = graph_bytes(pack, arguments, loaded, measured=manifest.graph_bytes)
     except InputError:
         return ()
     return tuple(rank.model_copy(update={"graph_bytes": graphs or 0}) for rank in found)

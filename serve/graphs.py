@@ -9,7 +9,7 @@ at once, each set holds exactly one. Where not, it depends on when each is freed
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,19 @@ _SPLITS = 32
 
 
 def graph_bytes(
-    pack: Path, arguments: Mapping[str, JsonValue], sets: int, *, measured: int | None = None
+    pack: Path,
+    arguments: Mapping[str, JsonValue],
+    variants: Collection[str],
+    *,
+    measured: Mapping[str, int] | None = None,
 ) -> int | None:
-    """Bytes of ``sets`` captured sets on each rank: 0 where nothing is captured, None where no rule decides.
+    """Bytes of the captured sets of ``variants`` on each rank: 0 where nothing is captured, None where no rule decides.
 
-    ``measured`` is what one set held in a signed report of the seat, if there is one.
+    ``measured`` is what the set of each variant held in a signed report of the seat, if there is one.
     """
-    if measured is not None:
-        return sets * measured
-    return _by_rule(json.loads((pack / "config.json").read_bytes()), arguments, sets)
+    if measured and measured.keys() >= set(variants):
+        return sum(measured[variant] for variant in variants)
+    return _by_rule(json.loads((pack / "config.json").read_bytes()), arguments, len(variants))
 
 
 def _by_rule(config: Mapping[str, Any], arguments: Mapping[str, JsonValue], sets: int) -> int | None:

@@ -169,8 +169,8 @@ class SeatManifest(Record):
     """For the attach adapter."""
     distribution_record: Digest | None = None
     """SHA-256 of the engine's RECORD, for a seat whose engine is installed on another machine alone."""
-    graph_bytes: Whole | None = None
-    """What the pools of captured graphs held in a boot with one variant, where a signed report has read it."""
+    graph_bytes: dict[str, Whole] | None = None
+    """What the pools of each variant's captured graphs hold, where signed reports have read it."""
     incumbent: str | None = None
     """Library with the incumbent's operators on a GPU, ``exllamav3==1.4.5``; compiled on the seat's host."""
     generated: GeneratedPack | None = None

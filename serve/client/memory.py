@@ -35,8 +35,8 @@ def predicted(context: WindowContext) -> list[JsonValue]:
     if context.boot.record.label == "simulated":  # no pack is loaded
         return [{"kv_cache_tokens": arguments["kv_cache_tokens"]} for _ in context.boot.record.ranks]
     # Every boot is read back under the incumbent first: a candidate's graphs are the second set.
-    sets = 2 if context.window.arm == "candidate" else 1
-    graphs = graph_bytes(context.pack, arguments, sets, measured=context.manifest.graph_bytes)
+    captured = {"incumbent", context.variant}
+    graphs = graph_bytes(context.pack, arguments, captured, measured=context.manifest.graph_bytes)
     found: list[JsonValue] = []
     for rank in predict(read_pack(context.pack), arguments, _scratch(context)):
         sizes = {"scratch_bytes": rank.scratch_bytes, "graph_bytes": graphs or 0}

@@ -18,6 +18,9 @@ from serve.witness.modules import CODEBOOKS, Matrix
 
 ROWS = 128
 """exllamav3 1.4.5 serves up to this many rows of one expert by its fused kernel."""
+TUNED = 16
+"""Its tuner of launches takes this many rows and all above for one case, and tries launches with the rows it is given:
+with a whole prefill at hand it tried for 20 s a boot what 16 rows tell as well."""
 
 
 class Exllamav3:
@@ -27,6 +30,7 @@ class Exllamav3:
         """Raises SeatError where the extension does not load. ``module`` stands for it where there is no GPU."""
         self.path, self.module = path, module or _loaded(path)
         self._scratch: dict[tuple[int, int], list[torch.Tensor]] = {}
+        self._tuned: set[tuple[torch.Size, str]] = set()
 
     def routed(
         self, layer: Layer, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, limit: float
@@ -45,6 +49,10 @@ class Exllamav3:
 
     def linear(self, matrix: Matrix, x: torch.Tensor) -> torch.Tensor:
         """``x`` half [rows, in] to half [rows, out]."""
+        shape = (matrix.trellis.shape, matrix.codebook)
+        if x.shape[0] > TUNED and shape not in self._tuned:
+            self._tuned.add(shape)
+            self.linear(matrix, x[:TUNED])
         out = torch.empty((x.shape[0], matrix.out_features), dtype=torch.half, device=x.device)
         mcg, mul1 = matrix.codebook == "mcg", matrix.codebook == "mul1"
         rotated = torch.empty_like(x)

@@ -18,19 +18,47 @@ DEEPSEEK = {"hidden_size": 4096, "intermediate_size": 256, "moe_intermediate_siz
 DEEPSEEK |= {"num_experts_per_tok": 6, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128}
 
 
-@pytest.mark.parametrize(("sets", "live"), [(1, 2_097_152), (2, 4_194_304)])
-def test_what_boots_on_an_h200_held(sets: int, live: int) -> None:
+BOTH = ("incumbent", "lna2")
+
+
+def configured(pack: Path, changes: dict[str, Any]) -> None:
+    """The mini pack's configuration with changes; None leaves a field out."""
+    own = json.loads((MINI / "config.json").read_bytes())
+    whole = {name: value for name, value in (CONFIGURATION | own | changes).items() if value is not None}
+    (pack / "config.json").write_text(json.dumps(whole))
+
+
+@pytest.mark.parametrize(("variants", "live"), [(BOTH[:1], 2_097_152), (BOTH, 4_194_304)])
+def test_what_boots_on_an_h200_held(variants: tuple[str, ...], live: int) -> None:
     """Order h200-lna2: every boot after its first capture, and the candidate-only boot after its second."""
-    assert graph_bytes(MINI, load_manifest("h200-mini").arguments, sets) == live
+    assert graph_bytes(MINI, load_manifest("h200-mini").arguments, variants) == live
+
+
+@pytest.mark.parametrize(
+    ("variants", "live"), [(BOTH[:1], 25_165_824), (BOTH[1:], 23_068_672), (BOTH, 48_234_496), (("lna2-paired",), None)]
+)
+def test_sets_that_no_rule_covers_are_as_reports_read_them(
+    tmp_path: Path, variants: tuple[str, ...], live: int | None
+) -> None:
+    """Order h200-ds-lna2: every shared boot, the candidate-only boot at its start, and after its second capture."""
+    configured(tmp_path, DEEPSEEK)
+    seat = load_manifest("h200-ds")
+    assert graph_bytes(tmp_path, seat.arguments, variants, measured=seat.graph_bytes) == live
 
 
 @pytest.mark.parametrize("seat", ["h200-mini-tp2", "h200-mini-tp4"])
 def test_a_rank_of_several_holds_no_more(seat: str) -> None:
-    assert graph_bytes(MINI, load_manifest(seat).arguments, 1) == 2_097_152
+    assert graph_bytes(MINI, load_manifest(seat).arguments, BOTH[:1]) == 2_097_152
 
 
 def test_what_a_signed_report_read_goes_before_the_rule() -> None:
-    assert graph_bytes(MINI, load_manifest("h200-mini").arguments, 2, measured=23 << 20) == 46 << 20
+    measured = {"incumbent": 23 << 20, "lna2": 21 << 20}
+    assert graph_bytes(MINI, load_manifest("h200-mini").arguments, BOTH, measured=measured) == 44 << 20
+
+
+def test_a_set_that_was_never_read_leaves_all_to_the_rule() -> None:
+    arguments = load_manifest("h200-mini").arguments
+    assert graph_bytes(MINI, arguments, BOTH, measured={"incumbent": 23 << 20}) == 4_194_304
 
 
 @pytest.mark.parametrize(
@@ -43,8 +71,8 @@ def test_what_a_signed_report_read_goes_before_the_rule() -> None:
     ],
 )
 def test_without_graphs_there_is_none(changes: dict[str, Any]) -> None:
-    assert graph_bytes(MINI, {**load_manifest("h200-mini").arguments, **changes}, 1) == 0
-    assert graph_bytes(MINI, load_manifest("cpu-mini").arguments, 1) == 0
+    assert graph_bytes(MINI, {**load_manifest("h200-mini").arguments, **changes}, BOTH[:1]) == 0
+    assert graph_bytes(MINI, load_manifest("cpu-mini").arguments, BOTH[:1]) == 0
 
 
 @pytest.mark.parametrize(
@@ -61,7 +89,5 @@ def test_without_graphs_there_is_none(changes: dict[str, Any]) -> None:
 def test_where_shapes_do_not_decide_it_is_unknown(
     tmp_path: Path, config: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
-    own = json.loads((MINI / "config.json").read_bytes())
-    whole = {name: value for name, value in (CONFIGURATION | own | config).items() if value is not None}
-    (tmp_path / "config.json").write_text(json.dumps(whole))
-    assert graph_bytes(tmp_path, load_manifest("h200-mini").arguments | arguments, 1) is None
+    configured(tmp_path, config)
+    assert graph_bytes(tmp_path, load_manifest("h200-mini").arguments | arguments, BOTH[:1]) is None

@@ -57,6 +57,7 @@ def test_the_memory_window_predicts_scratch_where_it_knows_the_device() -> None:
         record = SimpleNamespace(label="real", requested=boot["requested"], ranks=(rank,))
         context = SimpleNamespace(
             window=window,
+            variant="lna2",
             boot=SimpleNamespace(record=record),
             manifest=SimpleNamespace(kv_block_tokens=16, graph_bytes=None),
             pack=source_root() / "recipe/mini/pack",

@@ -18,7 +18,7 @@ from serve.witness import cuda as witness_cuda
 from serve.witness.build import witness_library
 from serve.witness.cuda import CudaProcessor, Tally
 from serve.witness.device_counts import CELLS, SLOTS, DeviceCounts, NativeCuda
-from serve.witness.exllamav3 import ROWS, Exllamav3, sorted_routes
+from serve.witness.exllamav3 import ROWS, TUNED, Exllamav3, sorted_routes
 from serve.witness.modules import Matrix
 from serve.witness.processor import Count
 from serve.witness.refused import RefusedError
@@ -72,6 +72,21 @@ def test_a_merged_linear_counts_once_and_lies_side_by_side() -> None:
     assert (reason, out.dtype) == ("", torch.bfloat16)
     assert out.tolist() == [[1.0] * 128 + [2.0] * 128] * 3
     assert list(made.ran("linear", "incumbent")) == [Count(0, 1, ((3, 1),))]
+
+
+def test_a_shape_is_tuned_with_few_rows_before_many_come() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def note(x: torch.Tensor, trellis: torch.Tensor, out: torch.Tensor, *rest: Any) -> None:
+        gemm(x, trellis, out)
+        seen.append((x.shape[0], int(trellis.shape[2])))
+
+    incumbent = Exllamav3(Path("ext.so"), SimpleNamespace(exl3_gemm=note))
+    narrow = matrix(1)
+    wide = Matrix(torch.full((8, 8, 48), 2, dtype=torch.int16), narrow.suh, narrow.svh, "mcg")
+    for rows, one in ((1, narrow), (2176, narrow), (2176, narrow), (TUNED + 1, wide), (TUNED, wide)):
+        assert incumbent.linear(one, torch.ones(rows, 128, dtype=torch.half)).shape == (rows, 128)
+    assert seen == [(1, 32), (16, 32), (2176, 32), (2176, 32), (16, 48), (17, 48), (16, 48)]
 
 
 def test_warm_up_is_counted_apart() -> None:
