@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import Field
 
 from runner.model.base import DecimalText, Digest, Record
+
+
+def _absent() -> Any:
+    """A field that older measures lack: without it they keep their bytes."""
+    return Field(default=None, exclude_if=lambda value: value is None)
 
 
 class ParityCase(Record):
@@ -42,11 +49,13 @@ class KernelTimes(Record):
 
 
 class KernelSpeedCase(Record):
-    """One K and row count."""
+    """One K, row count and kind of routes."""
 
     id: str
     bits: int
     rows: int
+    routes: Literal["recorded"] | None = _absent()
+    """Rows go to the experts that the trained small pack chose; without this field to uniform random ones."""
     weights: int
     """Weights a call has to decode, mean over its inputs."""
     bytes: int
@@ -86,6 +95,8 @@ class PressureCase(Record):
     """The case's bytes at the card's measured read rate."""
     decode_floor_ns: int
     """The case's weights at the rate at which the card decodes without reading."""
+    counters: dict[str, DecimalText] | None = _absent()
+    """What the card counted during one launch, by name; without this field where the host could not count."""
 
 
 class PressureMeasure(Record):
