@@ -114,7 +114,7 @@ def _disturbed(measured: Measured) -> list[str]:
     return [
         "## Measured while the machine was disturbed",
         "",
-        *table(("window", "how", "what a gate took of it"), rows),
+        *table(("window", "how", "in its gate"), rows),
     ]
 
 
