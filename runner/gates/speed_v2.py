@@ -63,4 +63,5 @@ def _too_few(figures: tuple[Figure, ...], metrics: int) -> list[str]:
     asked = 1 - FAMILY_ERROR / metrics
     if covered >= asked:
         return []
-    return [f"the pairs cover a median with {covered:.4f}: {metrics} metrics need {asked:.4f}, {fewest(asked)} pairs"]
+    share = f"an error of {FAMILY_ERROR} over {metrics}"
+    return [f"the pairs cover a median with {covered:.4f}: {share} asks for {asked:.4f}, {fewest(asked)} pairs"]
