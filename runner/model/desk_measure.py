@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from runner.model.base import DecimalText, Digest, Record
-
-
-def _absent() -> Any:
-    """A field that older measures lack: without it they keep their bytes."""
-    return Field(default=None, exclude_if=lambda value: value is None)
+from runner.model.base import DecimalText, Digest, Record, later
 
 
 class ParityCase(Record):
@@ -54,7 +47,7 @@ class KernelSpeedCase(Record):
     id: str
     bits: int
     rows: int
-    routes: Literal["recorded"] | None = _absent()
+    routes: Literal["recorded"] | None = later(None)
     """Rows go to the experts that the trained small pack chose; without this field to uniform random ones."""
     weights: int
     """Weights a call has to decode, mean over its inputs."""
@@ -95,7 +88,7 @@ class PressureCase(Record):
     """The case's bytes at the card's measured read rate."""
     decode_floor_ns: int
     """The case's weights at the rate at which the card decodes without reading."""
-    counters: dict[str, DecimalText] | None = _absent()
+    counters: dict[str, DecimalText] | None = later(None)
     """What the card counted during one launch, by name; without this field where the host could not count."""
 
 
