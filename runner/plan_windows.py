@@ -175,11 +175,17 @@ def _parity(layout: Layout, request: GateRequest) -> Made:
     return Made((layout.window("parity", DESK, "parity@1", "none", arguments, seconds=seconds),))
 
 
+ROWS: list[JsonValue] = [1, 2, 4, 8, 16]
+"""At which kernels are timed where an order says nothing."""
+
+
 def _kernel_speed(layout: Layout, request: GateRequest) -> Made:
     """One window, and so one process, for each incumbent version."""
     arguments: dict[str, JsonValue] = {"variant": layout.variants["candidate"], "cold": amount(request, "cold", 24)}
-    arguments |= {"warm": amount(request, "warm", 12), "rows": request.windows.get("rows", [1, 2, 4, 8, 16])}
+    arguments |= {"warm": amount(request, "warm", 12), "rows": request.windows.get("rows", ROWS)}
     arguments |= {"bits": request.parameters.get("bits", [])}
+    routes = request.windows.get("routes", ["uniform"])
+    arguments |= {"routes": routes} if routes != ["uniform"] else {}
     versions, seconds = request.parameters.get("versions", []), amount(request, "window_seconds", 60)
     if not isinstance(versions, list):
         return Made()  # the gate's own parameters say what is wrong with that

@@ -15,7 +15,7 @@ from runner.model.seat import SeatManifest
 from runner.plan import layout_of
 from runner.plan_layout import Layout
 from runner.plan_speculation import SPECULATION
-from runner.plan_windows import MAKERS
+from runner.plan_windows import MAKERS, ROWS
 from runner.stats import DOCUMENTS, MOST_DOCUMENTS, fewest, interval_rank
 
 SCORED = frozenset({"kld", "ppl-prefill", "ppl-decode"})
@@ -58,6 +58,7 @@ def amounts(order: WorkOrder, manifest: SeatManifest | None) -> Iterator[Fault]:
     for index, request in enumerate(order.gates):
         path: Path = ("gates", index, "windows")
         yield from _bounds(path, order, request)
+        yield from _targets(path, request)
         if layout is not None and request.planned is None and request.name in MAKERS:
             yield from _asked(path, layout, request)
 
@@ -99,6 +100,18 @@ def _by_language(path: Path, request: GateRequest) -> Iterator[Fault]:
     elif documents // count < needed:
         message = f"{request.name}: {documents} documents in {count} languages, {count * needed} are needed"
         yield Fault((*path, "documents"), f"{message} for each to decide by itself")
+
+
+def _targets(path: Path, request: GateRequest) -> Iterator[Fault]:
+    """Targets at rows or under routes that no window measures: nothing could be decided about them."""
+    targets = request.parameters.get("targets") if request.name == "kernel-speed" else None
+    for place, target in enumerate(targets if isinstance(targets, list) else ()):
+        for name, usual in (("rows", 0), ("routes", "uniform")):
+            measured = request.windows.get(name, [usual] if usual else ROWS)
+            wanted = target.get(name, usual) if isinstance(target, dict) else usual
+            if isinstance(measured, list) and wanted and wanted not in measured:
+                message = f"{request.name}: a target at {name} {wanted}, and windows measure {measured}"
+                yield Fault((*path[:-1], "parameters", "targets", place), message)
 
 
 def _asked(path: Path, layout: Layout, request: GateRequest) -> Iterator[Fault]:
@@ -154,6 +167,10 @@ def _wrong(name: str, value: JsonValue, default: object) -> str:
     if name == "languages":
         right = isinstance(value, list) and bool(value) and all(one in LANGUAGES for one in value)
         return "" if right else f"a list of {', '.join(LANGUAGES)}"
+    if name == "routes":
+        kinds = ("uniform", "recorded")
+        right = isinstance(value, list) and bool(value) and all(value.count(one) == 1 and one in kinds for one in value)
+        return "" if right else f"a list of {', '.join(kinds)}, each once"
     if name == "depths":
         right = isinstance(value, list) and _are_counts(value, 0, 100) and len(set(map(str, value))) == len(value)
         return "" if right else "a list of different per cents between 0 and 100"

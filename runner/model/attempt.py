@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import JsonValue, SerializerFunctionWrapHandler, StringConstraints, model_serializer
+from pydantic import StringConstraints
 
-from runner.model.base import Digest, Instant, Record, Slug
+from runner.model.base import Digest, Instant, Record, Slug, later
 from runner.model.verdict import Status
 
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
@@ -57,21 +57,12 @@ class Session(Record):
     transcript: Digest
     """SHA-256 of everything it printed, as it was kept."""
     transcript_bytes: int
-    unseen: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = later(())
     """What nobody watched, and why: a deed there would have no name."""
-    meanwhile: tuple[str, ...] = ()
+    meanwhile: tuple[str, ...] = later(())
     """What changed outside while it lasted, and not by a call of its own: somebody else was at work."""
-    interrupted: tuple[str, ...] = ()
+    interrupted: tuple[str, ...] = later(())
     """Sessions in this very clone before it that something ended from outside, and how far they had come."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """A session whose record says nothing of it keeps the bytes, and so the digest, of its history."""
-        written: dict[str, JsonValue] = dump(self)
-        for name in ("unseen", "meanwhile", "interrupted"):
-            if not written[name]:
-                written.pop(name)
-        return written
 
 
 class Judged(Record):
@@ -120,17 +111,9 @@ class History(Record):
     order: Slug
     order_digest: Digest
     attempts: tuple[Attempt, ...]
-    unproven: str = ""
+    unproven: str = later("")
     """Why nothing but the candidate's own file says that these attempts were made, by whom and how; empty where the
     runner that executed it had their bench. Histories of earlier releases lack it: they were not compared."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """A history that its bench confirms keeps the bytes, and so the digest, that it had before."""
-        written: dict[str, JsonValue] = dump(self)
-        if not self.unproven:
-            written.pop("unproven")
-        return written
 
 
 class CandidateFile(Record):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """Lower-case hex SHA-256."""
@@ -43,6 +43,11 @@ class Record(BaseModel):
     """Frozen, closed, documented by the string under each field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def later(default: Any) -> Any:
+    """A field that came later: where it holds its default, a record has the bytes, and so the digest, of before it."""
+    return Field(default=default, exclude_if=lambda value: value == default)
 
 
 def decimal_text(value: float) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import JsonValue
 
-from runner.model.base import Digest, Instant, Record, Slug
+from runner.model.base import Digest, Instant, Record, Slug, later
 
 Label = Literal["none", "simulated", "attached", "cpu", "real"]
 """What answered; ``none`` where no engine did (before it existed such reports said ``simulated``)."""
@@ -80,16 +80,7 @@ class BootRecord(Record):
     sandbox: Sandbox = NO_SANDBOX
     seconds: int = 0
     """Seat time from launch to end."""
-    product: dict[str, Digest] = {}
+    product: dict[str, Digest] = later({})
     """Of a boot that served what a recipe made: its digests as they were read again once the boot had ended."""
-    product_changes: tuple[str, ...] = ()
+    product_changes: tuple[str, ...] = later(())
     """What of it was written, exchanged, added or removed between the first boot of the run and the end of this one."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """A boot of no product has the bytes that it had before a product was read again."""
-        written: dict[str, JsonValue] = dump(self)
-        for name in ("product", "product_changes"):
-            if not getattr(self, name):
-                written.pop(name, None)
-        return written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from runner.model.base import DecimalText, Digest, Record
+from runner.model.base import DecimalText, Digest, Record, later
 
 
 class ParityCase(Record):
@@ -42,11 +42,13 @@ class KernelTimes(Record):
 
 
 class KernelSpeedCase(Record):
-    """One K and row count."""
+    """One K, row count and kind of routes."""
 
     id: str
     bits: int
     rows: int
+    routes: Literal["recorded"] | None = later(None)
+    """Rows go to the experts that the trained small pack chose; without this field to uniform random ones."""
     weights: int
     """Weights a call has to decode, mean over its inputs."""
     bytes: int
@@ -86,6 +88,8 @@ class PressureCase(Record):
     """The case's bytes at the card's measured read rate."""
     decode_floor_ns: int
     """The case's weights at the rate at which the card decodes without reading."""
+    counters: dict[str, DecimalText] | None = later(None)
+    """What the card counted during one launch, by name; without this field where the host could not count."""
 
 
 class PressureMeasure(Record):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import JsonValue
 
-from runner.model.base import DecimalText, Digest, Instant, Operator, Record, Slug
+from runner.model.base import DecimalText, Digest, Instant, Operator, Record, Slug, later
 
 ROWS_EXACT = 64
 """Row counts 0..64 have a histogram bin each; the bin 65 holds every larger launch."""
@@ -46,16 +46,8 @@ class RankCounters(Record):
     witness: tuple[CounterRow, ...]
     candidate: tuple[CounterRow, ...]
     declines: tuple[DeclineRow, ...]
-    prewarm: tuple[CounterRow, ...] = ()
+    prewarm: tuple[CounterRow, ...] = later(())
     """What the witness counted while the engine warmed up and captured its graphs; no window's work."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Counters of a processor that captures nothing have the bytes that they had before there was such a one."""
-        written: dict[str, JsonValue] = dump(self)
-        if not self.prewarm:
-            written.pop("prewarm", None)
-        return written
 
 
 class MachineState(Record):
@@ -70,20 +62,12 @@ class MachineState(Record):
     """Cumulative non-idle time of all processors."""
     own_ticks: int
     """Cumulative processor time of the runner and of the processes it started."""
-    foreign_ticks: int | None = None
+    foreign_ticks: int | None = later(None)
     """Cumulative processor time of all other processes that can be seen; None in evidence from before it was kept.
 
     What of the busy time is in neither is unexplained: of the kernel, of another container or machine, or of children
     that ended unnoticed.
     """
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """States from before foreign time was kept have the bytes that they had."""
-        written: dict[str, JsonValue] = dump(self)
-        if self.foreign_ticks is None:
-            written.pop("foreign_ticks", None)
-        return written
 
 
 class Exchange(Record):
@@ -143,16 +127,7 @@ class Evidence(Record):
     """What the runner drew for this window from the sealed seed (ids, needles, expected answers)."""
     facts: dict[str, JsonValue] = {}
     """Readings of instruments that do not talk to a server (desk parity tables, pack census)."""
-    plan: Digest | None = None
+    plan: Digest | None = later(None)
     """SHA-256 of the sealed plan that the window is of; evidence of before it was written down lacks it."""
-    divergences: dict[str, Divergences] | None = None
+    divergences: dict[str, Divergences] | None = later(None)
     """Only in extracts, and only where the plan asks for it: document id to its divergence at every position."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Evidence that lacks its plan, or figures of positions, keeps the bytes that it was signed with."""
-        written: dict[str, JsonValue] = dump(self)
-        for name in ("plan", "divergences"):
-            if getattr(self, name) is None:
-                written.pop(name, None)
-        return written

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import JsonValue
 
-from runner.model.base import ROUTED, Arm, Digest, Operator, Record, Slug
+from runner.model.base import ROUTED, Arm, Digest, Operator, Record, Slug, later
 
 BootRole = Literal[
     "incumbent-only",
@@ -37,15 +37,7 @@ class Expectation(Record):
     """Inclusive; launches with more than 64 rows are counted as 65."""
     decline: Slug | None = None
     """The declared reason, where the switched-on variant declines these rows and the incumbent runs them."""
-    operator: Operator = ROUTED
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """A plan about routed experts has the bytes, and so the digest, that it had before there were others."""
-        written: dict[str, JsonValue] = dump(self)
-        if self.operator == ROUTED:
-            written.pop("operator", None)
-        return written
+    operator: Operator = later(ROUTED)
 
 
 class PlannedBoot(Record):
@@ -58,18 +50,10 @@ class PlannedBoot(Record):
     strict: Literal[0, 1, 2]
     arguments: dict[str, JsonValue] = {}
     """Engine arguments of this boot over the seat manifest's."""
-    product: bool = False
+    product: bool = later(False)
     """The recipe's product is booted: its pack instead of the standing one, or its tree before the installed one."""
     seconds: int
     """Expected duration of the boot itself."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """A plan without a product has the bytes, and so the digest, that it had before there were products."""
-        written: dict[str, JsonValue] = dump(self)
-        if not self.product:
-            written.pop("product", None)
-        return written
 
 
 class PlannedWindow(Record):

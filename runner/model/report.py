@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import JsonValue
 
 from runner.model.attempt import History
-from runner.model.base import Digest, Instant, Record, Slug
+from runner.model.base import Digest, Instant, Record, Slug, later
 from runner.model.boot import BootRecord, Isolation, Label
 from runner.model.plan import Plan
 from runner.model.run import Cost, SelfTest
@@ -36,17 +36,9 @@ class SeatPart(Record):
     """Digest of the seat manifest, as the plan sealed it."""
     label: Label
     isolation: Isolation
-    manifest: dict[str, JsonValue] | None = None
+    manifest: dict[str, JsonValue] | None = later(None)
     """The manifest itself, whose digest stands above: what may bear the label follows from it. Reports of before it
     was in them lack it; a plan with the subject ``seat.manifest`` asks for it."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """A report without a manifest has the bytes that it had before there were any."""
-        written: dict[str, JsonValue] = dump(self)
-        if self.manifest is None:
-            written.pop("manifest", None)
-        return written
 
 
 class PlanPart(Record):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, StringConstraints, model_serializer
+from pydantic import Field, StringConstraints
 
-from runner.model.base import DecimalText, Digest, Record, Slug
+from runner.model.base import DecimalText, Digest, Record, Slug, later
 from runner.model.scalars import Flag, Free, Line, PinOrUnknown, Whole
 
 
@@ -165,15 +165,15 @@ class SeatManifest(Record):
     machine: Machine | None = None
     container: Container | None = None
     """For the docker adapter."""
-    attached: Attached | None = None
+    attached: Attached | None = later(None)
     """For the attach adapter."""
-    distribution_record: Digest | None = None
+    distribution_record: Digest | None = later(None)
     """SHA-256 of the engine's RECORD, for a seat whose engine is installed on another machine alone."""
-    graph_bytes: dict[str, Whole] | None = None
+    graph_bytes: dict[str, Whole] | None = later(None)
     """What the pools of each variant's captured graphs hold, where signed reports have read it."""
-    incumbent: str | None = None
+    incumbent: str | None = later(None)
     """Library with the incumbent's operators on a GPU, ``exllamav3==1.4.5``; compiled on the seat's host."""
-    generated: GeneratedPack | None = None
+    generated: GeneratedPack | None = later(None)
     """The pack is made from this; ``pack`` is only its name."""
 
     @property
@@ -181,12 +181,3 @@ class SeatManifest(Record):
         """Whether what is built here for the seat runs on GPUs: at the desk of one, or in an engine that needs one."""
         serves = self.adapter == "process" and self.distribution.partition("==")[0] == "vllm"
         return self.adapter == "desk" or serves
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """A manifest that says nothing of these fields has the bytes, and so the digest, of before there were any."""
-        written: dict[str, JsonValue] = dump(self)
-        for name in ("attached", "distribution_record", "graph_bytes", "incumbent", "generated"):
-            if written.get(name) is None:
-                written.pop(name, None)
-        return written

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,15 @@ import pytest
 import torch
 from carve_kernels.cuda.registry import TRIALS, VARIANTS, variant
 from carve_kernels.desk.gpu import trials
+from carve_kernels.desk.gpu.recorded import EXPERTS, recorded, texts
 from carve_kernels.desk.gpu.routed import SERVED
 
-ROUTES = Path(trials.__file__).with_name("mini_routes.json")
 GOOD = {"bits": 2, "rows": 1, "error": 7e-4, "same": True, "declined": ""}
 
 
 @pytest.mark.parametrize("rows", [1, 4, 32])
 def test_recorded_routes_are_routes_of_the_served_layer(rows: int) -> None:
-    for ids in trials.recorded(ROUTES, rows, 16, torch.device("cpu")):
+    for ids in recorded(rows, 16, SERVED.experts, torch.device("cpu")):
         assert ids.shape == (rows, SERVED.topk)
         assert ids.dtype == torch.int32
         assert all(len(set(row)) == SERVED.topk for row in ids.tolist())
@@ -27,10 +26,15 @@ def test_recorded_routes_are_routes_of_the_served_layer(rows: int) -> None:
         assert int(ids.max()) < SERVED.experts
 
 
+def test_no_set_finds_the_experts_of_another_in_the_cache() -> None:
+    sets = [set(ids.flatten().tolist()) for ids in recorded(32, 16, SERVED.experts, torch.device("cpu"))]
+    assert all(len(own) <= 2 * EXPERTS for own in sets)
+    assert sum(map(len, sets)) == len(set().union(*sets))
+
+
 def test_neighbouring_tokens_share_experts() -> None:
-    told = json.loads(ROUTES.read_bytes())
-    shared = [len(set(a[0]) & set(b[0])) for text in told["texts"] for a, b in pairwise(text)]
-    assert sum(shared) / len(shared) > 3 * 3 / told["experts"]
+    shared = [len(set(a[0]) & set(b[0])) for text in texts() for a, b in pairwise(text)]
+    assert sum(shared) / len(shared) > 3 * 3 / EXPERTS
 
 
 @pytest.mark.parametrize("change", [{"error": 3e-3}, {"error": float("nan")}, {"same": False}, {"declined": "shape"}])

@@ -171,6 +171,67 @@ def kernel_speed() -> list[Case]:
     ]
 
 
+def kernel_speed_under_routes() -> list[Case]:
+    """Version 2: uniform and recorded routes, each with targets of its own."""
+    both: list[dict[str, Any]] = [
+        {"rows": 4, "ratio": "3"},
+        {"rows": 4, "ratio": "2", "microseconds": "18", "routes": "recorded"},
+    ]
+
+    def at(ours: int, theirs: int, *, counted: int = 64, error: str = "1e-4") -> KernelSpeedCase:
+        kernels = times("candidate", (ours,) * 8, error), times("exl3_moe", (theirs,) * 8)
+        return case(*kernels, id="k2-m4-recorded", routes="recorded", counted=counted)
+
+    def one(*cases: KernelSpeedCase, again: tuple[KernelSpeedCase, ...] | None = None, **more: Any) -> GateInput:
+        readings = []
+        for version, measured in (("1.4.5", cases), ("1.6.5", cases if again is None else again)):
+            planned = window(f"kernel-speed-{version}", "desk", "kernel-speed", "none")
+            measure = KernelSpeedMeasure(version=version, incumbent_digest=DIGEST, cases=measured)
+            readings.append((planned, sample(planned, measure, **NO_RANKS)))
+        return given(TARGETS | {"targets": both} | more, DESK, readings)
+
+    good = at(16_000, 40_000)
+    planned = window("kernel-speed-1.4.5", "desk", "kernel-speed", "none")
+    wrong_kind = given(TARGETS, DESK, [(planned, sample(planned, EngagedMeasure(tokens=1), **NO_RANKS))])
+    return [
+        (
+            "both-kinds_pass",
+            one(GOOD, good),
+            "PASS",
+            "every target",
+            {"k2-m4 over best incumbent, low": ">= 3", "k2-m4-recorded over best incumbent, low": ">= 2"},
+        ),
+        ("slow-where-tokens-share-experts_fail", one(GOOD, at(16_000, 31_000)), "FAIL", "k2-m4-recorded: 1.94 times"),
+        ("too-long-where-tokens-share-experts_fail", one(GOOD, at(19_000, 80_000)), "FAIL", "19.0 µs"),
+        (
+            "one-kind-fast-does-not-pay-for-the-other_fail",
+            one(case(times("candidate", OURS), times("exl3_moe", (50_000,) * 8)), at(5_000, 80_000)),
+            "FAIL",
+            "k2-m4: 2.50 times",
+        ),
+        ("wrong-under-recorded-routes_fail", one(GOOD, at(16_000, 40_000, error="2.1e-3")), "FAIL", "wrong by 2.1e-3"),
+        ("recorded-routes-are-missing_invalid", one(GOOD), "INVALID", "K 2 at 4 rows: measured in 0 of 2"),
+        ("uniform-routes-are-missing_invalid", one(good), "INVALID", "K 2 at 4 rows: measured in 0 of 2"),
+        ("recorded-in-one-process-alone_invalid", one(GOOD, good, again=(GOOD,)), "INVALID", "measured in 1 of 2"),
+        ("FL-01-it-did-not-run_invalid", one(GOOD, at(16_000, 40_000, counted=0)), "INVALID", "counted 0"),
+        (
+            "slow-and-half-measured_invalid",
+            one(GOOD, at(30_000, 40_000), again=(at(30_000, 40_000),)),
+            "INVALID",
+            "measured in 1 of 2",
+        ),
+        (
+            "not-asked-for-and-so-not-judged_pass",
+            one(GOOD, at(90_000, 40_000), targets=both[:1]),
+            "PASS",
+            "every target",
+        ),
+        ("no-target_invalid", one(GOOD, good, targets=[]), "INVALID", "nothing would be judged"),
+        ("unknown-kind-of-routes_invalid", one(targets=[both[0] | {"routes": "my"}]), "INVALID", "parameter targets"),
+        ("sample-of-another-kind_invalid", wrong_kind, "INVALID", "kind engaged"),
+    ]
+
+
 def pressure() -> list[Case]:
     asked: dict[str, Any] = {"bits": [2], "rows": [4], "over_floor": "4"}
 

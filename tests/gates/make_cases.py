@@ -40,6 +40,7 @@ CASES = {
     "knock-out": cases_changes.knock_out,
     "parity": cases_desk.parity,
     "kernel-speed": cases_gpu.kernel_speed,
+    "kernel-speed@2": cases_gpu.kernel_speed_under_routes,
     "pressure": cases_gpu.pressure,
     "sanitizer": cases_gpu.sanitizer,
     "kld": cases_quality.kld,

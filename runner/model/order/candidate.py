@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import field_validator
 
-from runner.model.base import ROUTED, Operator, Record, Slug
+from runner.model.base import ROUTED, Operator, Record, Slug, later
 from runner.model.scalars import Flag, Free, Inside, Line, PinOrUnknown, Whole
 
 DeclineReason = Literal[
@@ -42,7 +42,7 @@ class Candidate(Record):
     """Name of the variant as the engine switches it."""
     incumbent: Slug = "incumbent"
     """What it is compared with."""
-    operator: Operator = ROUTED
+    operator: Operator = later(ROUTED)
     """What it computes; everything else stays the incumbent's in both arms."""
     sources: tuple[Inside, ...] = ()
     """Files that are built, relative to the checkout; empty for a variant that a seat brings itself."""
@@ -59,11 +59,3 @@ class Candidate(Record):
     @classmethod
     def _digit(cls, value: object) -> object:
         return int(value) if isinstance(value, str) and value in ("0", "1", "2") else value
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """A candidate for routed experts is written as before there were others."""
-        written: dict[str, object] = dump(self)
-        if self.operator == ROUTED:
-            written.pop("operator", None)
-        return written

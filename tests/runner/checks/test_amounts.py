@@ -6,6 +6,7 @@ import pytest
 
 from runner.check import check
 from runner.model.order import OrderFile, parse_order
+from runner.paths import source_root
 from runner.plan import compile_plan
 from runner.steps.seats import load_manifest
 from tests.runner.checks.orders_for_checks import SOUND, fields
@@ -105,3 +106,25 @@ def test_a_coverage_that_six_documents_do_not_have_needs_more_of_each_language()
     text = with_windows("kld@2", "documents: 20").replace("bound: 0.01}, win", "bound: 0.01, coverage: 0.99}, win")
     found = fields(check(parse_order(text), load_manifest("fake")))
     assert any("20 documents in 3 languages, 24 are needed" in message for message in found.values()), found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "words"),
+    [
+        ("", "", "", ""),
+        ("{rows: [1, 2, 4, 8, 16], ", "{rows: [1, 2, 4, 8], ", "targets.4", "a target at rows 16, and windows measure"),
+        ("routes: [uniform, recorded], ", "", "targets.5", "a target at routes recorded, and windows measure"),
+        ("[uniform, recorded]", "[recorded]", "targets.0", "a target at routes uniform"),
+        ("[uniform, recorded]", "[uniform, mine]", "windows.routes", "a list of uniform, recorded, each once"),
+        ("[uniform, recorded]", "[uniform, recorded, recorded]", "windows.routes", "each once"),
+        ("[uniform, recorded]", "[]", "windows.routes", "a list of uniform"),
+        ("[uniform, recorded]", "recorded", "windows.routes", "a list of uniform"),
+    ],
+)
+def test_a_kernel_is_timed_where_its_targets_are(old: str, new: str, field: str, words: str) -> None:
+    text = (source_root() / "orders/kernel-lna2.yaml").read_text(encoding="utf-8")
+    assert old in text
+    found = fields(check(parse_order(text.replace(old, new) if old else text), load_manifest("desk-h200")))
+    about = {name: message for name, message in found.items() if name.endswith(field)}
+    assert words in str(about)
+    assert bool(found) == bool(field), found

@@ -12,7 +12,7 @@ import torch
 from carve_kernels.cuda.dense import ROWS, Counters, DenseGroup, DenseLibrary
 from carve_kernels.desk.gpu import incumbents, material
 from carve_kernels.desk.gpu.material import Fan
-from carve_kernels.desk.gpu.workload import Group, Problem
+from carve_kernels.desk.gpu.workload import Chosen, Group, Problem
 from carve_kernels.exl3.codebook import Codebook
 from runner.errors import InputError
 
@@ -109,8 +109,10 @@ class FanWorkload:
             for rows in SERVED_ROWS:
                 yield self._case(source, other, rows, f"fan{number + 1}")
 
-    def rotating(self, seed: int, bits: int, rows: int) -> list[Problem]:
+    def rotating(self, seed: int, bits: int, rows: int, routes: Chosen = "uniform") -> list[Problem]:
         """The served fan, sixteen times over: 151 MB at K 6."""
+        if routes != "uniform":
+            raise InputError("linears have no routes", expected="uniform", found=routes)
         source = material.generator(seed, self.device)
         made = []
         for _ in range(COPIES):

@@ -10,13 +10,14 @@ import json
 import platform
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from carve_kernels.desk.gpu import parity, pressure, sanitizer, speed
+from carve_kernels.desk.gpu import counters, parity, pressure, sanitizer, speed
 from carve_kernels.desk.gpu.families import workload
 from carve_kernels.desk.gpu.workload import Workload
 from runner.digest import sha256_file
@@ -66,6 +67,7 @@ def _speed(request: Mapping[str, Any]) -> Answer:
         int(request["seed"]),
         bits=request["bits"],
         rows=request["rows"],
+        routes=request.get("routes", ("uniform",)),
         cold=int(request["cold"]),
         warm=int(request["warm"]),
     )
@@ -73,15 +75,16 @@ def _speed(request: Mapping[str, Any]) -> Answer:
 
 
 def _pressure(request: Mapping[str, Any]) -> Answer:
-    builds = _subject(request, "candidate"), _subject(request, "null-decode")
-    return pressure.run(
-        *builds,
-        Path(request["libraries"]["ceilings"]),
-        int(request["seed"]),
-        bits=request["bits"],
-        rows=request["rows"],
-        replays=int(request["replays"]),
-    )
+    own, null = _subject(request, "candidate"), _subject(request, "null-decode")
+    cases = {"bits": request["bits"], "rows": request["rows"]}
+    ceilings, seed = Path(request["libraries"]["ceilings"]), int(request["seed"])
+    answer = pressure.run(own, null, ceilings, seed, **cases, replays=int(request["replays"]))
+    with tempfile.TemporaryDirectory() as folder:
+        family, library = str(request["family"]), Path(request["libraries"]["candidate"])
+        counted = counters.run(family, library, own.kernel, seed, **cases, folder=Path(folder))
+    for case in answer["cases"] if counted else ():
+        case["counters"] = counted[case["id"]]
+    return answer
 
 
 def _sanitizer(request: Mapping[str, Any]) -> Answer:

@@ -76,5 +76,5 @@ class Ceilings:
         return float(self._native.carve_read_rate())
 
     def decode_weights_per_second(self, bits: int) -> float:
-        """mcg windows from shared memory to halves and into the matrix units, the canonical half sum included."""
+        """mcg windows from shared memory to pairs of halves and into the matrix units, in the cheapest way known."""
         return float(self._native.carve_decode_rate(bits))

@@ -14,7 +14,8 @@ from carve_kernels.cuda.library import MAX_ROWS
 from carve_kernels.desk import layers
 from carve_kernels.desk.gpu import incumbents, material, reference
 from carve_kernels.desk.gpu.moe import Layer, MoeLibrary, Projection
-from carve_kernels.desk.gpu.workload import Group, Problem
+from carve_kernels.desk.gpu.recorded import recorded
+from carve_kernels.desk.gpu.workload import Chosen, Group, Problem
 from carve_kernels.desk.layers import ROUTES, Route, Shape
 from carve_kernels.exl3.codebook import Codebook
 from runner.errors import InputError
@@ -209,15 +210,16 @@ class RoutedWorkload:
             )
         return self._served[seed, bits]
 
-    def rotating(self, seed: int, bits: int, rows: int) -> list[Problem]:
-        """Sixteen uniform random routes over a layer of 201 MB (K 2); weights that a half can hold, for incumbents."""
+    def rotating(self, seed: int, bits: int, rows: int, routes: Chosen = "uniform") -> list[Problem]:
+        """Sixteen sets of routes over a layer of 201 MB (K 2); weights that a half can hold, for incumbents."""
         source, made = material.generator(seed + 7, self.device), self.served(0, bits)
+        told = recorded(rows, SETS, SERVED.experts, self.device) if routes == "recorded" else None
         problems = []
-        for _ in range(SETS):
+        for place in range(SETS):
             order = torch.rand(rows, SERVED.experts, generator=source, device=self.device).argsort(dim=1)
             weights = torch.rand(rows, SERVED.topk, generator=source, device=self.device).half().float()
             x = material.inputs(source, "gaussian", rows, SERVED.hidden)
-            ids = order[:, : SERVED.topk].int().contiguous()
+            ids = told[place] if told else order[:, : SERVED.topk].int().contiguous()
             problems.append(RoutedProblem(made, self.library, x, ids, weights))
         return list(problems)
 

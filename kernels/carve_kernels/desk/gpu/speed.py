@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +12,7 @@ import torch
 
 from carve_kernels.desk.gpu import compare, incumbents
 from carve_kernels.desk.gpu.timing import Timer, Times
-from carve_kernels.desk.gpu.workload import Problem, Workload
+from carve_kernels.desk.gpu.workload import Chosen, Problem, Workload
 from runner.errors import SeatError
 
 OURS = "candidate"
@@ -24,17 +25,21 @@ def run(
     *,
     bits: Sequence[int],
     rows: Sequence[int],
+    routes: Sequence[Chosen] = ("uniform",),
     cold: int,
     warm: int,
 ) -> list[dict[str, Any]]:
-    """One case for each K and row count: times of our kernel and of every kernel of ``library`` that runs it."""
+    """One case for each K, row count and kind of routes: times of our kernel and of every kernel of ``library`` that
+    runs it.
+    """
     module, timer = incumbents.load(library), Timer()
     cases = []
-    for width in bits:
-        for count in rows:
-            problems = workload.rotating(seed + 1000 * width + count, width, count)
-            name = {"id": f"k{width}-m{count}", "bits": width}
-            cases.append(name | _case(workload, problems, module, timer, cold=cold, warm=warm))
+    for width, count, kind in itertools.product(bits, rows, routes):
+        problems = workload.rotating(seed + 1000 * width + count, width, count, kind)
+        name = {"id": f"k{width}-m{count}", "bits": width}
+        if kind != "uniform":
+            name = {"id": f"k{width}-m{count}-{kind}", "bits": width, "routes": kind}
+        cases.append(name | _case(workload, problems, module, timer, cold=cold, warm=warm))
     return cases
 
 

@@ -24,6 +24,7 @@ import torch
 from carve_kernels.cuda import ops
 from carve_kernels.cuda.library import MAX_ROWS, Library
 from carve_kernels.desk.gpu import compare, incumbents
+from carve_kernels.desk.gpu.recorded import recorded
 from carve_kernels.desk.gpu.routed import LIMIT, SERVED, RoutedProblem, RoutedWorkload
 from carve_kernels.desk.gpu.timing import Timer
 from carve_kernels.desk.layers import ROUTES
@@ -67,24 +68,6 @@ class Designs:
         """Sixteen sets of uniform random routes."""
         problems = next(iter(self.all.values())).rotating(self.seed + rows, bits, rows)
         return [(one.x, one.ids, one.route_weights) for one in problems if isinstance(one, RoutedProblem)]
-
-
-def recorded(file: Path, rows: int, sets: int, device: torch.device) -> list[torch.Tensor]:
-    """Routes of the small model: rows are neighbouring tokens; a row's experts are those of two of its layers.
-
-    Twelve experts of 256 are ever chosen, spread over the layer.
-    """
-    told = json.loads(file.read_bytes())
-    experts, found = told["experts"], []
-    for number in range(sets):
-        text = told["texts"][number % len(told["texts"])]
-        first = number * 37 % (len(text) - rows)
-        ids = [
-            [(layer * experts + one) * (SERVED.experts // (2 * experts)) for layer in (0, 1) for one in token[layer]]
-            for token in text[first : first + rows]
-        ]
-        found.append(torch.tensor(ids, dtype=torch.int32, device=device).contiguous())
-    return found
 
 
 def parity(designs: Designs, rows: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -179,15 +162,13 @@ def _kind(designs: Designs, bits: int, rows: int) -> _PROBLEM:
     return x, ids, weights
 
 
-def speed(
-    designs: Designs, library: Path, routes: Path, *, rows: Sequence[int], replays: int
-) -> Iterator[dict[str, Any]]:
+def speed(designs: Designs, library: Path, *, rows: Sequence[int], replays: int) -> Iterator[dict[str, Any]]:
     """Median and 95th percentile, in µs a launch, of every design and of the incumbent's kernels."""
     module, timer = incumbents.load(library), Timer()
     for bits in (2, 3):
         for count in rows:
             uniform = designs.inputs(bits, count)
-            ids = recorded(routes, count, len(uniform), uniform[0][1].device)
+            ids = recorded(count, len(uniform), SERVED.experts, uniform[0][1].device)
             mini = [(x, chosen, weights) for (x, _, weights), chosen in zip(uniform, ids, strict=True)]
             for kind, inputs in (("uniform", uniform), ("mini", mini)):
                 calls: dict[str, list[Any]] = {
@@ -285,7 +266,7 @@ def compare_all(given: argparse.Namespace) -> int:
         keep(f"{file.stem[3:]:34} {worst} {clusters or ''} {reason and 'WRONG: ' + reason}")
     designs = Designs([file for file in files if file not in refused])
     answer["speed"] = []
-    for case in speed(designs, given.incumbent, given.routes, rows=given.rows, replays=given.replays):
+    for case in speed(designs, given.incumbent, rows=given.rows, replays=given.replays):
         answer["speed"].append(case)
         keep(_line(case))
     answer["phases"] = []
@@ -303,7 +284,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     all_of_them = jobs.add_parser("compare", help="every lib<design>.so of a folder")
     all_of_them.add_argument("folder", type=Path)
     all_of_them.add_argument("--incumbent", type=Path, required=True)
-    all_of_them.add_argument("--routes", type=Path, default=Path(__file__).with_name("mini_routes.json"))
     all_of_them.add_argument("--out", type=Path, required=True)
     all_of_them.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
     all_of_them.add_argument("--replays", type=int, default=20)

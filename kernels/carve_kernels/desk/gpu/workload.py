@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
+
+Chosen = Literal["uniform", "recorded"]
+"""Experts that rows go to: uniform random ones, or those that the trained small pack chose."""
 
 
 class Problem(Protocol):
@@ -84,8 +87,11 @@ class Workload(Protocol):
         """Every case of the campaign's list that this family has."""
         ...
 
-    def rotating(self, seed: int, bits: int, rows: int) -> list[Problem]:
-        """Problems of the served shape that together exceed the second-level cache."""
+    def rotating(self, seed: int, bits: int, rows: int, routes: Chosen = "uniform") -> list[Problem]:
+        """Problems of the served shape that together exceed the second-level cache.
+
+        Raises InputError where the family knows no such routes.
+        """
         ...
 
     def small(self, seed: int) -> list[Problem]:
