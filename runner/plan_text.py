@@ -8,14 +8,17 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from recipe.headers import Entry
+from recipe.mini.expert_pack import described
 from recipe.pack import read_pack
 from runner.check import check
 from runner.checks.judgement import planned_gates
+from runner.checks.memory import DEVICE, loaded_with
 from runner.draw import commitment
 from runner.errors import InputError
 from runner.kill_lines import words_of
 from runner.launches import launches
-from runner.model.order import KernelOrder, RecipeOrder, RunnableOrder, WorkOrder, load_order
+from runner.model.order import RecipeOrder, RunnableOrder, WorkOrder, load_order
 from runner.model.order.text import line_of
 from runner.model.plan import PlannedWindow
 from runner.model.seat import SeatManifest
@@ -29,7 +32,7 @@ from runner.readiness import missing
 from runner.steps.make import estimate
 from runner.steps.seats import load_manifest
 from serve.graphs import graph_bytes
-from serve.prediction import RankPrediction, predict
+from serve.prediction import RankPrediction, configuration, predict_for
 from serve.scratch import scratch_of
 
 DRAFT_SEED = bytes(32)
@@ -49,7 +52,8 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     plan = compile_plan(file, manifest, {}, commitment(DRAFT_SEED))
     chances = odds(plan, order, manifest)
     absent = missing(order, manifest)
-    work, launch, predicted = _work(order, manifest), launches(plan, order, manifest), _predicted(order, manifest)
+    work, launch = _work(order, manifest), launches(plan, order, manifest)
+    predicted, unpredicted = _predicted(order, manifest)
     value = {
         "draft": True,
         "judgement": judgement_digest(order),
@@ -61,6 +65,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         "make": work,
         "launch": launch,
         "prediction": [rank.model_dump(mode="json") for rank in predicted],
+        "not_predicted": unpredicted,
         "digest": plan_digest(plan),
         "seconds": seconds_of(plan),
         "odds": [asdict(one) for one in chances],
@@ -79,6 +84,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         f"{one.scratch_bytes} of scratch, {one.graph_bytes or 'an unknown number'} of graphs, {one.kv_tokens} KV tokens"
         for one in predicted
     ]
+    lines += [f"what ranks will hold is not predicted: {unpredicted}"] if unpredicted else []
     for boot in plan.boots:
         loaded = ", ".join(boot.libraries) or "no candidate library"
         lines.append(f"{boot.id:<26} {boot.seconds:>4} s  strict {boot.strict}  {loaded}")
@@ -109,27 +115,34 @@ def _work(order: RunnableOrder, manifest: SeatManifest) -> dict[str, str]:
     return {"seconds": str(expected.seconds), **expected.counts}
 
 
-def _predicted(order: RunnableOrder, manifest: SeatManifest) -> tuple[RankPrediction, ...]:
-    """What each rank will hold; nothing where the pack is not here or no rule covers model and memory budget.
+def _predicted(order: RunnableOrder, manifest: SeatManifest) -> tuple[tuple[RankPrediction, ...], str]:
+    """What each rank will hold; where the pack is not here or no rule covers model and memory budget, nothing and why.
 
-    Scratch where the order's gate ``memory`` says what device it is on, with the candidate loaded; graphs of every
-    variant, where a rule decides or the seat's manifest has what a signed report read.
+    Of a pack that is made from a seed its geometry is enough. Scratch where the order's gate ``memory`` says what
+    device it is on, with the candidate loaded; graphs of every variant, where a rule decides or the seat's manifest has
+    what a signed report read.
     """
     asked = next((gate.windows for gate in order.gates if gate.name == "memory" and "processors" in gate.windows), None)
-    loaded = ["incumbent", *([order.candidate.variant] if isinstance(order, KernelOrder) else [])]
+    loaded = loaded_with(order)
+    arguments = {"block_size": manifest.kv_block_tokens} | manifest.arguments
     try:
-        scratch = scratch_of(loaded, **{name: int(str(asked[name])) for name in _DEVICE}) if asked else None
-        arguments = {"block_size": manifest.kv_block_tokens} | manifest.arguments
-        pack = source_root() / manifest.pack
-        found = predict(read_pack(pack), arguments, scratch)
-        graphs = graph_bytes(pack, arguments, loaded, measured=manifest.graph_bytes)
-    except InputError:
-        return ()
-    return tuple(rank.model_copy(update={"graph_bytes": graphs or 0}) for rank in found)
+        scratch = scratch_of(loaded, **{name: int(str(asked[name])) for name in DEVICE}) if asked else None
+        config, tensors = _pack(manifest)
+        found = predict_for(config, tensors, arguments, scratch)
+        graphs = graph_bytes(config, arguments, loaded, measured=manifest.graph_bytes)
+    except InputError as error:
+        return (), ": ".join(part for part in (error.what, error.where, error.found) if part)
+    return tuple(rank.model_copy(update={"graph_bytes": graphs or 0}) for rank in found), ""
 
 
-_DEVICE = ("processors", "groups")
-"""What the scratch of kernels follows from."""
+def _pack(manifest: SeatManifest) -> tuple[dict[str, Any], dict[str, Entry]]:
+    """Configuration and tensors of the seat's pack. Raises InputError where it is not here."""
+    if manifest.generated is not None:
+        return described(**manifest.generated.model_dump())
+    folder = source_root() / manifest.pack
+    if not (folder / "config.json").is_file():
+        raise InputError("the pack is not on this machine", where=manifest.pack)
+    return configuration(folder), read_pack(folder).tensors
 
 
 def _planned_lines(order: WorkOrder) -> list[str]:

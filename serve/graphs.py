@@ -8,9 +8,7 @@ at once, each set holds exactly one. Where not, it depends on when each is freed
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
@@ -25,7 +23,7 @@ _SPLITS = 32
 
 
 def graph_bytes(
-    pack: Path,
+    config: Mapping[str, Any],
     arguments: Mapping[str, JsonValue],
     variants: Collection[str],
     *,
@@ -33,11 +31,12 @@ def graph_bytes(
 ) -> int | None:
     """Bytes of the captured sets of ``variants`` on each rank: 0 where nothing is captured, None where no rule decides.
 
-    ``measured`` is what the set of each variant held in a signed report of the seat, if there is one.
+    ``config`` is the pack's. ``measured`` is what the set of each variant held in a signed report of the seat, if there
+    is one.
     """
     if measured and measured.keys() >= set(variants):
         return sum(measured[variant] for variant in variants)
-    return _by_rule(json.loads((pack / "config.json").read_bytes()), arguments, len(variants))
+    return _by_rule(config, arguments, len(variants))
 
 
 def _by_rule(config: Mapping[str, Any], arguments: Mapping[str, JsonValue], sets: int) -> int | None:

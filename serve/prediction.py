@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from math import prod
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -66,16 +67,32 @@ def predict(
     scratch: ScratchFormula | None = None,
     device: Device | None = None,
 ) -> tuple[RankPrediction, ...]:
+    """Every rank's prediction of a pack that is here, as :func:`predict_for` makes it."""
+    return predict_for(configuration(pack.folder), pack.tensors, arguments, scratch, device)
+
+
+def configuration(folder: Path) -> dict[str, Any]:
+    """A pack's configuration as it stands in the folder."""
+    found: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
+    return found
+
+
+def predict_for(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Entry],
+    arguments: Mapping[str, JsonValue],
+    scratch: ScratchFormula | None = None,
+    device: Device | None = None,
+) -> tuple[RankPrediction, ...]:
     """Every rank's prediction under these engine arguments; ``scratch`` of the variant, none on a processor.
 
     KV gets ``kv_cache_memory_bytes`` where the arguments name them, else what is left of ``device``. Raises InputError
     for a model, type or memory budget that no rule covers.
     """
-    config = json.loads((pack.folder / "config.json").read_bytes())
     ranks, rows = _whole(arguments, "tensor_parallel_size"), _whole(arguments, "max_num_batched_tokens")
     dtype = str(arguments.get("dtype") or config.get("dtype"))
     token = kv_bytes_per_token(config, ranks, str(arguments.get("kv_cache_dtype", "auto")), dtype)
-    weights = sum(_bytes(entry, ranks, _size(dtype), config) for entry in _served(pack, config))
+    weights = sum(_bytes(entry, ranks, _size(dtype), config) for entry in _served(tensors, config))
     held = scratch(rows, *_routed(config, ranks)) if scratch else 0
     block = _whole(arguments, "block_size")
     if device is None or arguments.get("kv_cache_memory_bytes") is not None:
@@ -128,10 +145,10 @@ def kv_budget(device_bytes: int, utilisation: JsonValue, held: Mapping[str, int]
     return budget
 
 
-def _served(pack: Pack, config: Mapping[str, Any]) -> Iterator[Entry]:
+def _served(tensors: Mapping[str, Entry], config: Mapping[str, Any]) -> Iterator[Entry]:
     """Tensors of the served layers; a draft layer beyond the last is only loaded to speculate."""
     layers = config["num_hidden_layers"]
-    for name, entry in pack.tensors.items():
+    for name, entry in tensors.items():
         parts = name.split(".")
         number = next((int(part) for part in parts if part.isdigit()), 0)
         if number < layers and not (config.get("tie_word_embeddings") and parts[0] == "lm_head"):
@@ -174,4 +191,13 @@ def _whole(arguments: Mapping[str, JsonValue], name: str) -> int:
     return value
 
 
-__all__ = ["Device", "RankPrediction", "ScratchFormula", "kv_budget", "kv_bytes_per_token", "predict"]
+__all__ = [
+    "Device",
+    "RankPrediction",
+    "ScratchFormula",
+    "configuration",
+    "kv_budget",
+    "kv_bytes_per_token",
+    "predict",
+    "predict_for",
+]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from recipe import pack_write, whole_folder
 from recipe.closure import weight_files
-from recipe.headers import read_header
+from recipe.headers import Entry, read_header
 from recipe.mini import byte_tokenizer
 from recipe.mini.glm import coded_modules, layer_of
 from recipe.mini.random_pack import CONFIGURATION
@@ -59,6 +60,21 @@ class Bits:
         return np.where(self.words(count) & 1, scale, -scale).astype(np.float16)
 
 
+class Blank(Bits):
+    """Shapes and types without numbers: arrays that take no memory."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def words(self, *shape: int) -> NDArray[np.uint16]:
+        """Zeros."""
+        return np.broadcast_to(np.uint16(0), shape)
+
+    def uniform(self, deviation: float, *shape: int) -> NDArray[np.float16]:
+        """Zeros."""
+        return np.broadcast_to(np.float16(0), shape)
+
+
 def ensure(*, seed: int, layers: int, hidden: int, intermediate: int, experts: int, topk: int, bits: int) -> Path:
     """The folder of the pack in the cache, made where it is not there yet.
 
@@ -77,7 +93,38 @@ def generate(
     folder: Path, *, seed: int, layers: int, hidden: int, intermediate: int, experts: int, topk: int, bits: int
 ) -> Path:
     """Make the pack in ``folder``, layer by layer. Raises StateError where the folder exists."""
-    config = CONFIGURATION | {
+    config = configuration(layers, hidden, intermediate, experts, topk)
+    with whole_folder.anew(folder) as partial:
+        for number, made in enumerate(_parts(config, bits, Bits(seed)), 1):
+            pack_write.write_shard(partial / pack_write.shard_name(number, layers + 1), dict(made))
+        headers = [read_header(file) for file in weight_files(partial)]
+        pack_write.write_index(partial, headers)
+        shapes = [(entry.name, entry.shape) for header in headers for entry in header.entries]
+        config["quantization_config"] = pack_write.quantization_config(shapes)
+        pack_write.write_json(partial / "config.json", config)
+        byte_tokenizer.write(partial, VOCABULARY, config["max_position_embeddings"])
+    return folder
+
+
+def described(
+    *, seed: int, layers: int, hidden: int, intermediate: int, experts: int, topk: int, bits: int
+) -> tuple[dict[str, Any], dict[str, Entry]]:
+    """Configuration and tensors of the pack that :func:`generate` would make, whatever the seed; nothing is written.
+
+    A tensor's file and place in it are not known: each begins at byte 0 of no file.
+    """
+    config = configuration(layers, hidden, intermediate, experts, topk)
+    tensors = {name: array for made in _parts(config, bits, Blank()) for name, array in made}
+    entries: dict[str, Entry] = {}
+    for name, array in tensors.items():
+        kind = f"{array.dtype.kind.upper()}{8 * array.dtype.itemsize}"
+        entries[name] = Entry(name, kind, array.shape or (1,), Path(), 0, array.nbytes)
+    return config, entries
+
+
+def configuration(layers: int, hidden: int, intermediate: int, experts: int, topk: int) -> dict[str, Any]:
+    """What the pack's ``config.json`` says, but for its quantisation."""
+    return CONFIGURATION | {
         "first_k_dense_replace": 0,
         "head_dim": _HEAD,
         "hidden_size": hidden,
@@ -90,18 +137,14 @@ def generate(
         "num_nextn_predict_layers": 0,
         "vocab_size": VOCABULARY,
     }
-    source, coded = Bits(seed), coded_modules(config, ((bits, bits),), DENSE_BITS)
-    with whole_folder.anew(folder) as partial:
-        for number in range(layers + 1):
-            made = _layer(number, config, coded, source) if number < layers else _ends(config, source)
-            pack_write.write_shard(partial / pack_write.shard_name(number + 1, layers + 1), dict(made))
-        headers = [read_header(file) for file in weight_files(partial)]
-        pack_write.write_index(partial, headers)
-        shapes = [(entry.name, entry.shape) for header in headers for entry in header.entries]
-        config["quantization_config"] = pack_write.quantization_config(shapes)
-        pack_write.write_json(partial / "config.json", config)
-        byte_tokenizer.write(partial, VOCABULARY, config["max_position_embeddings"])
-    return folder
+
+
+def _parts(config: dict[str, Any], bits: int, source: Bits) -> Iterator[Iterator[tuple[str, NDArray[Any]]]]:
+    """Tensors of each file: a layer each, then what stands before and after all layers."""
+    coded = coded_modules(config, ((bits, bits),), DENSE_BITS)
+    for number in range(config["num_hidden_layers"]):
+        yield _layer(number, config, coded, source)
+    yield _ends(config, source)
 
 
 def _layer(
@@ -140,6 +183,12 @@ def _ends(config: dict[str, Any], source: Bits) -> Iterator[tuple[str, NDArray[A
 
 def _linear(inputs: int, outputs: int, bits: int, source: Bits, gain: float) -> Linear:
     """Of about this ``gain``."""
-    scale = 1 / (float(codebook.table(Codebook.MCG).astype(np.float64).std()) * math.sqrt(inputs))
+    scale = 1 / (_spread() * math.sqrt(inputs))
     trellis = source.words(inputs // 16, outputs // 16, 16 * bits)
     return Linear(trellis, source.signs(scale, inputs), source.signs(gain, outputs), Codebook.MCG)
+
+
+@cache
+def _spread() -> float:
+    """Standard deviation of what the codebook decodes to."""
+    return float(codebook.table(Codebook.MCG).astype(np.float64).std())

@@ -1,4 +1,4 @@
-"""What gates need of their seat and order: a profiler and named kernels, speculation, graphs, eyes."""
+"""What gates need of their seat and order: a profiler and named kernels, ranks, predictions, graphs, eyes, drafts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 from runner.checks.fault import Fault
+from runner.checks.memory import unpredictable
 from runner.model.order import GateOrder, RunnableOrder
 from runner.model.order.judgement import GateRequest
 from runner.model.seat import SeatManifest
@@ -21,6 +22,10 @@ def needs(path: Path, order: RunnableOrder, request: GateRequest, manifest: Seat
     """Faults of one gate."""
     if request.name in ON_TRACES:
         yield from _traced(path, order, request, manifest)
+    if request.name == "memory":
+        yield from unpredictable(path, order, request, manifest)
+    if request.name == "rank-skew" and manifest.tensor_parallel < 2:
+        yield Fault((*path, "name"), f"seat {manifest.name} has one rank: there is none that it could be compared with")
     if request.name == "eager-gap" and manifest.arguments.get("enforce_eager"):
         yield Fault((*path, "name"), f"seat {manifest.name} has no graphs: there is no gap to measure")
     if request.name == "vision" and not _sees(manifest):

@@ -9,7 +9,7 @@ from runner.model.evidence import Evidence
 from serve.client.capture import Capture, record
 from serve.client.context import WindowContext
 from serve.graphs import graph_bytes
-from serve.prediction import ScratchFormula, predict
+from serve.prediction import ScratchFormula, configuration, predict
 from serve.scratch import scratch_of
 
 
@@ -36,7 +36,7 @@ def predicted(context: WindowContext) -> list[JsonValue]:
         return [{"kv_cache_tokens": arguments["kv_cache_tokens"]} for _ in context.boot.record.ranks]
     # Every boot is read back under the incumbent first: a candidate's graphs are the second set.
     captured = {"incumbent", context.variant}
-    graphs = graph_bytes(context.pack, arguments, captured, measured=context.manifest.graph_bytes)
+    graphs = graph_bytes(configuration(context.pack), arguments, captured, measured=context.manifest.graph_bytes)
     found: list[JsonValue] = []
     for rank in predict(read_pack(context.pack), arguments, _scratch(context)):
         sizes = {"scratch_bytes": rank.scratch_bytes, "graph_bytes": graphs or 0}

@@ -150,17 +150,20 @@ def steps(number: int, work: int = 20_000, p95: int = 21_000, count: int = STEPS
     )
 
 
+def _run(number: int, *ranks: RankSteps, arm: str = "candidate") -> tuple[PlannedWindow, Any]:
+    of = window(f"rank-skew-{arm}-{number}", "traced", "rank-skew", arm)
+    variant = INCUMBENT if arm == "incumbent" else "lna2"
+    engagement = tuple(ran(variant, one.rank) for one in ranks)
+    return of, sample(of, RankSkewMeasure(ranks=ranks), variant, engagement=engagement)
+
+
+def _runs(parameters: dict[str, Any], *each: Sequence[RankSteps], ranks: Sequence[int] = EIGHT) -> GateInput:
+    readings = [_run(number, *one) for number, one in enumerate(each, 1)]
+    return given(parameters, TRACED, readings, [boot("traced", ranks)])
+
+
 def rank_skew() -> list[Case]:
-    def run(number: int, *ranks: RankSteps, arm: str = "candidate") -> tuple[PlannedWindow, Any]:
-        of = window(f"rank-skew-{arm}-{number}", "traced", "rank-skew", arm)
-        variant = INCUMBENT if arm == "incumbent" else "lna2"
-        engagement = tuple(ran(variant, one.rank) for one in ranks)
-        return of, sample(of, RankSkewMeasure(ranks=ranks), variant, engagement=engagement)
-
-    def runs(parameters: dict[str, Any], *each: Sequence[RankSteps], ranks: Sequence[int] = EIGHT) -> GateInput:
-        readings = [run(number, *one) for number, one in enumerate(each, 1)]
-        return given(parameters, TRACED, readings, [boot("traced", ranks)])
-
+    run, runs = _run, _runs
     even = [steps(number) for number in EIGHT]
     slow = [steps(number, 22_001 if number == 5 else 20_000, 23_000) for number in EIGHT]
     limit = [steps(number, 22_000 if number == 5 else 20_000, 23_000) for number in EIGHT]
@@ -186,6 +189,43 @@ def rank_skew() -> list[Case]:
         ("a-rank-without-steps_invalid", runs({}, even, even, unstepped), "INVALID", "a rank without a step"),
         ("no-rank_invalid", _empty(), "INVALID", "a rank without a step"),
         ("unknown-parameter_invalid", runs({"limit": 1}, even, even, even), "INVALID", "limit"),
+    ]
+
+
+def rank_skew_of_others() -> list[Case]:
+    """Version 2."""
+
+    def both(slow: int, parameters: dict[str, Any] | None = None) -> GateInput:
+        return _runs(parameters or {}, *[[steps(0), steps(1, slow, slow + 1000)]] * 3, ranks=(0, 1))
+
+    even = [steps(number) for number in EIGHT]
+    slow = [steps(number, 22_001 if number == 5 else 20_000, 23_000) for number in EIGHT]
+    limit = [steps(number, 22_000 if number == 5 else 20_000, 23_000) for number in EIGHT]
+    three = [steps(0), steps(1, 21_000), steps(2, 22_001, 23_000)]
+    both_arms = [_run(number, *even, arm=arm) for arm in ("incumbent", "candidate") for number in (1, 2, 3)]
+    told = {"rank-skew-candidate-1 skew": "<= 0.1"}
+    return [
+        ("even_pass", _runs({}, even, even, even), "PASS", "no rank stays behind", told),
+        ("at-the-limit_pass", _runs({}, limit, even, even), "PASS", "slowest is rank 5, 7"),
+        ("both-arms_pass", given({}, TRACED, both_arms, [boot("traced", EIGHT)]), "PASS", "no rank stays behind"),
+        ("two-ranks-at-the-limit_pass", both(22_000), "PASS", "slowest is rank 1"),
+        ("the-middle-of-three-others_pass", _runs({}, three, three, three, ranks=(0, 1, 2)), "PASS", "rank 2"),
+        ("spread-at-the-limit_pass", _runs({"spread": "1.05"}, even, even, even), "PASS", "no rank stays behind"),
+        (
+            "one-of-two-ranks-is-slow_fail",
+            both(22_001),
+            "FAIL",
+            "rank 1 takes 10.01% longer than the median of the others",
+        ),
+        ("a-slow-rank-is-half-of-the-median_fail", both(24_400), "FAIL", "rank 1 takes 22.00% longer"),
+        ("rank-5-stays-behind_fail", _runs({}, slow, slow, slow), "FAIL", "rank 5 takes 10.01% longer"),
+        ("one-run-of-three_fail", _runs({}, even, slow, even), "FAIL", "rank-skew-candidate-2: rank 5"),
+        ("spread-within-a-rank_fail", _runs({"spread": "1.04"}, even, even, even), "FAIL", "p95 of rank 0 is 1.050"),
+        ("one-rank_invalid", _runs({}, *[even[:1]] * 3, ranks=(0,)), "INVALID", "none that it could be compared with"),
+        ("two-runs_invalid", _runs({}, even, even), "INVALID", "2 runs of the candidate, at least 3"),
+        ("H8-rank-0-for-all_invalid", _runs({}, *[even[:1]] * 3), "INVALID", "rank 1 is missing"),
+        ("no-rank_invalid", _empty(), "INVALID", "a rank without a step"),
+        ("unknown-parameter_invalid", _runs({"limit": 1}, even, even, even), "INVALID", "limit"),
     ]
 
 

@@ -117,3 +117,17 @@ def test_the_first_version_does_not_see_what_the_second_was_made_for(name: str) 
     given = GateInput.model_validate_json(case.read_bytes())
     found = {version: registry.gate(name, version).judge(given).status for version in (1, 2)}
     assert found == {1: Status.PASS, 2: Status.FAIL}
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "second"),
+    [
+        ("memory", "nothing-was-predicted_invalid", Status.INVALID),
+        ("rank-skew", "one-of-two-ranks-is-slow_fail", Status.FAIL),
+        ("rank-skew", "one-rank_invalid", Status.INVALID),
+    ],
+)
+def test_the_first_version_passes_what_was_not_predicted_or_compared(name: str, case: str, second: Status) -> None:
+    given = GateInput.model_validate_json((FOLDER / f"{name}@2" / case / "input.json").read_bytes())
+    found = {version: registry.gate(name, version).judge(given).status for version in (1, 2)}
+    assert found == {1: Status.PASS, 2: second}

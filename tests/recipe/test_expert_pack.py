@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,16 @@ def test_these_bytes_never_change(tmp_path: Path) -> None:
     assert read_pack(expert_pack.generate(tmp_path / "pack", **SMALL)).payload_digest() == (
         "31e858899888eb3485bd34fd55ced07962ea1e27437d692f831adc024827d630"
     )
+
+
+def test_what_would_be_made_is_described_without_making_it(tmp_path: Path) -> None:
+    pack = read_pack(expert_pack.generate(tmp_path / "pack", **SMALL))
+    config, tensors = expert_pack.described(**SMALL)
+    written = json.loads((pack.folder / "config.json").read_bytes())
+    assert {name: written[name] for name in config} == config
+    assert {(one.name, one.dtype, one.shape, one.nbytes) for one in tensors.values()} == {
+        (one.name, one.dtype, one.shape, one.nbytes) for one in pack.tensors.values()
+    }
 
 
 def test_routed_experts_alone_are_quiet() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +10,9 @@ from recipe.mini.random_pack import CONFIGURATION
 from runner.paths import source_root
 from runner.steps.seats import load_manifest
 from serve.graphs import graph_bytes
+from serve.prediction import configuration
 
-MINI = source_root() / "recipe/mini/pack"
+MINI = configuration(source_root() / "recipe/mini/pack")
 DEEPSEEK = {"hidden_size": 4096, "intermediate_size": 256, "moe_intermediate_size": 256, "n_routed_experts": 256}
 DEEPSEEK |= {"num_experts_per_tok": 6, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128}
 
@@ -21,11 +20,9 @@ DEEPSEEK |= {"num_experts_per_tok": 6, "num_attention_heads": 8, "num_key_value_
 BOTH = ("incumbent", "lna2")
 
 
-def configured(pack: Path, changes: dict[str, Any]) -> None:
+def configured(changes: dict[str, Any]) -> dict[str, Any]:
     """The mini pack's configuration with changes; None leaves a field out."""
-    own = json.loads((MINI / "config.json").read_bytes())
-    whole = {name: value for name, value in (CONFIGURATION | own | changes).items() if value is not None}
-    (pack / "config.json").write_text(json.dumps(whole))
+    return {name: value for name, value in (CONFIGURATION | MINI | changes).items() if value is not None}
 
 
 @pytest.mark.parametrize(("variants", "live"), [(BOTH[:1], 2_097_152), (BOTH, 4_194_304)])
@@ -37,13 +34,10 @@ def test_what_boots_on_an_h200_held(variants: tuple[str, ...], live: int) -> Non
 @pytest.mark.parametrize(
     ("variants", "live"), [(BOTH[:1], 25_165_824), (BOTH[1:], 23_068_672), (BOTH, 48_234_496), (("lna2-paired",), None)]
 )
-def test_sets_that_no_rule_covers_are_as_reports_read_them(
-    tmp_path: Path, variants: tuple[str, ...], live: int | None
-) -> None:
+def test_sets_that_no_rule_covers_are_as_reports_read_them(variants: tuple[str, ...], live: int | None) -> None:
     """Order h200-ds-lna2: every shared boot, the candidate-only boot at its start, and after its second capture."""
-    configured(tmp_path, DEEPSEEK)
     seat = load_manifest("h200-ds")
-    assert graph_bytes(tmp_path, seat.arguments, variants, measured=seat.graph_bytes) == live
+    assert graph_bytes(configured(DEEPSEEK), seat.arguments, variants, measured=seat.graph_bytes) == live
 
 
 @pytest.mark.parametrize("seat", ["h200-mini-tp2", "h200-mini-tp4"])
@@ -86,8 +80,5 @@ def test_without_graphs_there_is_none(changes: dict[str, Any]) -> None:
         ({"head_dim": None}, {}),
     ],
 )
-def test_where_shapes_do_not_decide_it_is_unknown(
-    tmp_path: Path, config: dict[str, Any], arguments: dict[str, Any]
-) -> None:
-    configured(tmp_path, config)
-    assert graph_bytes(tmp_path, load_manifest("h200-mini").arguments | arguments, BOTH[:1]) is None
+def test_where_shapes_do_not_decide_it_is_unknown(config: dict[str, Any], arguments: dict[str, Any]) -> None:
+    assert graph_bytes(configured(config), load_manifest("h200-mini").arguments | arguments, BOTH[:1]) is None

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from carve_kernels.cuda.registry import VARIANTS
+from carve_kernels.registry import Role
 
 from recipe.pack import read_pack
 from runner.errors import InputError
@@ -15,7 +17,7 @@ from runner.paths import source_root
 from runner.plan_text import draft
 from serve.client import memory
 from serve.prediction import kv_bytes_per_token, predict
-from serve.scratch import SLOTS, scratch_of
+from serve.scratch import SLOTS, scratch_of, without_rule
 from serve.witness import device_counts
 
 H200 = {"processors": 132, "groups": 16}
@@ -94,6 +96,44 @@ def test_a_plan_says_what_the_ranks_of_a_gpu_will_hold() -> None:
         "graph_bytes": 4_194_304,
     }
     assert "4194304 of graphs" in text
+
+
+def test_a_plan_predicts_a_pack_that_is_made_on_the_host_from_its_geometry() -> None:
+    """As one H200 read it back in reports/h200-ds-lna2/20261201-022921-57a216db."""
+    plan, text = draft(source_root() / "orders/h200-ds-lna2.yaml")
+    (rank,) = plan["prediction"]
+    assert {name: rank[name] for name in ("weights_bytes", "scratch_bytes", "graph_bytes", "kv_tokens")} == {
+        "weights_bytes": 3_802_849_280,
+        "scratch_bytes": 83_132_676,
+        "graph_bytes": 48_234_496,
+        "kv_tokens": 65_536,
+    }
+    assert plan["not_predicted"] == ""
+    assert "3802849280 bytes of weights" in text
+
+
+def test_a_plan_says_why_it_predicts_nothing() -> None:
+    plan, text = draft(source_root() / "orders/fake-lna2.yaml")
+    assert (plan["prediction"], plan["not_predicted"]) == ([], "the pack is not on this machine: toy")
+    assert "what ranks will hold is not predicted: the pack is not on this machine: toy" in text
+
+
+def test_lna2_paired_is_one_source_with_lna2() -> None:
+    shape = (2176, 256, 512, 3, 6)
+    assert scratch_of(["lna2-paired"], **H200)(*shape) == scratch_of(["lna2"], **H200)(*shape)
+
+
+def test_lna_holds_operands_and_results_of_each_pair() -> None:
+    """``carve_cuda_moe_scratch`` of lna.cu for 32 rows; no device and no count of experts enters it."""
+    none, own = (scratch_of(names, **H200)(2176, 256, 512, 3, 6) for names in ([], ["lna"]))
+    assert own - none == 32 * 3 * (3 * 256 + 3 * 512) * 4
+
+
+def test_every_served_candidate_has_a_rule_or_a_reason() -> None:
+    candidates = [name for name, one in VARIANTS.items() if one.role in (Role.CANDIDATE, Role.FAULTY)]
+    reasons = {name: without_rule([name]) for name in candidates}
+    assert [name for name, reason in reasons.items() if reason] == ["dense"]
+    assert "for each stream" in reasons["dense"]
 
 
 def test_a_library_that_no_rule_covers() -> None:
