@@ -9,6 +9,8 @@ a group that is only claimed::
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,9 +29,11 @@ from vllm.model_executor.layers.quantization.base_config import QuantizationConf
 from vllm.platforms import current_platform
 from vllm.platforms.interface import DeviceCapability
 
+from runner.errors import InputError
 from serve.plugin.headers import packed_parts
 from serve.plugin.linear import effective_parallel
 
+ARCHITECTURE = "DeepseekV4ForCausalLM"
 _GROUPS = {"_TP": True, "_EP": True, "_WORLD": True, "_PP": False, "_DP": False, "_PCP": False, "_DCP": False}
 """vLLM's groups, and whether they span the claimed ranks."""
 
@@ -178,6 +182,32 @@ def text(rows: Iterator[Served]) -> str:
     return "\n".join(lines)
 
 
+def looked_at(folder: Path, rank: int, ranks: int, *, draft: bool) -> str:
+    """The map of a folder's class, or of its draft layers'.
+
+    Raises InputError where there is no configuration of DeepSeek-V4, no such rank, or vLLM refuses to build it so.
+    """
+    if not 0 <= rank < ranks:
+        raise InputError("no such rank", where="--rank", expected=f"0 to {ranks - 1}", found=str(rank))
+    where = folder / "config.json"
+    try:
+        named = json.loads(where.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError("no configuration of a model", where=str(where), found=str(error)) from error
+    architectures = named.get("architectures") if isinstance(named, dict) else None
+    if architectures != [ARCHITECTURE]:
+        raise InputError("another class", where=str(where), expected=ARCHITECTURE, found=str(architectures))
+    from vllm.models.deepseek_v4 import DeepseekV4ForCausalLM, DeepSeekV4MTP  # noqa: PLC0415 (needs its own imports)
+
+    kind = DeepSeekV4MTP if draft else DeepseekV4ForCausalLM
+    try:
+        return text(served(*build(kind, configuration(folder), rank, ranks, draft=draft)))
+    except (ValueError, TypeError, AttributeError, AssertionError) as error:  # how vLLM refuses a configuration
+        raise InputError(
+            "vLLM does not build it", where=str(where), found=str(error) or type(error).__name__
+        ) from error
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -185,11 +215,11 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--draft", action="store_true", help="the draft layers' class instead")
     given = parser.parse_args()
-    from vllm.models.deepseek_v4 import DeepseekV4ForCausalLM, DeepSeekV4MTP  # noqa: PLC0415 (needs its own imports)
-
-    kind = DeepSeekV4MTP if given.draft else DeepseekV4ForCausalLM
-    built = build(kind, configuration(given.folder), given.rank, given.ranks, draft=given.draft)
-    print(text(served(*built)))
+    try:
+        print(looked_at(given.folder, given.rank, given.ranks, draft=given.draft))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(error.exit_code) from error
 
 
 if __name__ == "__main__":

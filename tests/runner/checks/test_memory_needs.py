@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.check import check
-from runner.model.order import parse_order
+from runner.model.order import KernelOrder, parse_order
 from runner.paths import source_root
 from runner.steps.seats import load_manifest
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from vllm.models.deepseek_v4 import DeepseekV4ForCausalLM, DeepSeekV4MTP
 
-from serve.plugin.module_map import Served, build, configuration, served
+from runner.errors import InputError
+from serve.plugin import module_map
+from serve.plugin.module_map import Served, build, configuration, looked_at, served
 
 CONFIGURATION = {
     "architectures": ["DeepseekV4ForCausalLM"],
@@ -113,3 +115,41 @@ def test_the_draft_layers_follow_the_last_layer(folder: Path) -> None:
     layers = sorted({int(name.split("layers.")[1].split(".")[0]) for name in rows if "layers." in name})
     assert layers == [3, 4, 5]
     assert any(name.endswith("ffn.experts") for name in rows)
+
+
+def test_the_map_is_one_line_a_module(folder: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        lines = looked_at(folder, 3, 8, draft=False).splitlines()
+    assert any(line.startswith("model.layers.1.ffn.experts ") and "/8 " in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("written", "rank", "words"),
+    [
+        (None, 0, "no configuration of a model"),
+        ("{", 0, "no configuration of a model"),
+        ("[]", 0, "another class"),
+        (json.dumps({"architectures": ["Glm4MoeForCausalLM"]}), 0, "another class"),
+        (json.dumps({name: CONFIGURATION[name] for name in ("architectures", "model_type")}), 0, "does not build it"),
+        (json.dumps(CONFIGURATION), 8, "no such rank"),
+        (json.dumps(CONFIGURATION), -1, "no such rank"),
+    ],
+)
+def test_what_is_not_deepseek_v4_is_said(tmp_path: Path, written: str | None, rank: int, words: str) -> None:
+    if written is not None:
+        (tmp_path / "config.json").write_text(written)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(InputError, match=words):
+            looked_at(tmp_path, rank, 8, draft=False)
+
+
+def test_the_command_says_it_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["module_map", str(tmp_path / "nowhere")])
+    with pytest.raises(SystemExit) as ended:
+        module_map.main()
+    assert ended.value.code == InputError.exit_code
+    assert "no configuration of a model" in capsys.readouterr().err
