@@ -60,6 +60,7 @@ CASES = {
     ],
     "speed@2": cases_speed_metrics.metrics,
     "four-streams": cases_streams.four_streams,
+    "four-streams@2": cases_streams.four_streams_alike,
     "needle": cases_quality.needle,
     "kv-window": cases_quality.kv_window,
     "acceptance": cases_speculation.acceptance,
