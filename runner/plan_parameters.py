@@ -43,6 +43,8 @@ def sealed_parameters(order: RunnableOrder, manifest: SeatManifest, request: Gat
         elif manifest.noise.source != "assumed":
             given["a_a_half_width"] = manifest.noise.a_a_half_width
         given["texts"] = "equal" if "speculative_config" in manifest.arguments else manifest.noise.texts
+        if given["texts"] == "mostly" and manifest.noise.text_share is not None:
+            given["text_share"] = manifest.noise.text_share
         if manifest.away:
             given["short"] = "unresolved"
         if request.version > 1:

@@ -65,6 +65,7 @@ _ELSEWHERE = {
     "boot_to_boot": "the seat's manifest",
     "broken_off": "the plan",
     "short": "the seat's manifest",
+    "text_share": "the seat's manifest",
 }
 """What ``speed`` is sealed with, and whose it is to say: an order that says it twice could say it softer."""
 _SOFTER = {"texts": "equal", "alone": "discounted"}

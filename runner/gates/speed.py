@@ -59,6 +59,8 @@ class Parameters(GateParameters):
     texts: Literal["any", "mostly", "equal"] = "any"
     """``equal``: both arms must have written the same ids. Where a draft model speculates the text sets the rate, so a
     win on another text is no win. ``mostly``: at least nine texts of ten, so that what is timed is what is right."""
+    text_share: Limit | None = None
+    """Instead of nine of ten, where right kernels round to fewer digits and part more often: the seat's share."""
     broken_off: int | None = None
     """Most boots with timed blocks that may have been broken off: whoever stops a run whenever a quad looks bad, and
     resumes it, picks its quads."""
@@ -95,7 +97,7 @@ def _decide(wanted: Parameters, readings: tuple[Reading, ...], given: GateInput,
     if faults or not pairs:
         return invalid(*(faults or ["no quad of blocks"]))
     alike, written = text_share(blocks)
-    if wanted.texts == "mostly" and alike < TEXT_SHARE * written:
+    if wanted.texts == "mostly" and alike < float(wanted.text_share or TEXT_SHARE) * written:
         return Decision(Status.FAIL, (f"the arms wrote another text after {written - alike} of {written} prompts",), ())
     whole = [pair for pair in pairs if not pair.disturbed]
     if not whole:

@@ -23,6 +23,8 @@ class Noise(Record):
     """``assumed``, or the runs that measured it over four boots or more, as ``runner seat noise`` names them."""
     texts: Literal["any", "mostly"] = "any"
     """``mostly``: right kernels write the same text here but for near ties, so what is timed has to be that text."""
+    text_share: DecimalText | None = later(None)
+    """With ``mostly``: least share of prompts after which both arms write one text; without it nine of ten."""
 
 
 class MachineLimits(Record):

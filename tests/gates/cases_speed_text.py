@@ -93,6 +93,26 @@ def texts() -> list[Case]:
             "FAIL",
             "another text after 4 of 30",
         ),
+        (
+            "as-many-part-as-the-seat-allows_pass",
+            one(
+                wrote(usual, *[f"q1-b2/{at}" for at in range(TEXTS)], "q2-b1/0", texts=TEXTS),
+                texts="mostly",
+                text_share="0.8",
+            ),
+            "PASS",
+            "FASTER",
+        ),
+        (
+            "more-part-than-the-seat-allows_fail",
+            one(
+                wrote(usual, *[f"q1-b2/{at}" for at in range(TEXTS)], "q2-b1/0", "q3-b1/0", texts=TEXTS),
+                texts="mostly",
+                text_share="0.8",
+            ),
+            "FAIL",
+            "another text after 7 of 30",
+        ),
     ]
 
 
