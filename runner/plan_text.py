@@ -31,6 +31,7 @@ from runner.prospects import prospect
 from runner.readiness import missing
 from runner.steps.make import estimate
 from runner.steps.seats import load_manifest
+from runner.summary import uncompared_texts
 from serve.graphs import graph_bytes
 from serve.prediction import RankPrediction, configuration, predict_for
 from serve.scratch import scratch_of
@@ -54,6 +55,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
     absent = missing(order, manifest)
     work, launch = _work(order, manifest), launches(plan, order, manifest)
     predicted, unpredicted = _predicted(order, manifest)
+    uncompared = uncompared_texts(plan)
     value = {
         "draft": True,
         "judgement": judgement_digest(order),
@@ -66,6 +68,7 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         "launch": launch,
         "prediction": [rank.model_dump(mode="json") for rank in predicted],
         "not_predicted": unpredicted,
+        "text_not_compared": list(uncompared),
         "digest": plan_digest(plan),
         "seconds": seconds_of(plan),
         "odds": [asdict(one) for one in chances],
@@ -84,6 +87,10 @@ def draft(path: Path, seat: str = "") -> tuple[dict[str, Any], str]:
         f"{one.scratch_bytes} of scratch, {one.graph_bytes or 'an unknown number'} of graphs, {one.kv_tokens} KV tokens"
         for one in predicted
     ]
+    if uncompared:
+        lines.append(
+            f"text not compared: what the arms write while they are timed decides nothing in {', '.join(uncompared)}"
+        )
     lines += [f"what ranks will hold is not predicted: {unpredicted}"] if unpredicted else []
     for boot in plan.boots:
         loaded = ", ".join(boot.libraries) or "no candidate library"

@@ -7,7 +7,14 @@ from runner.model.attempt import History
 from runner.model.report import Measured, ReportPredicate
 from runner.model.verdict import Status
 from runner.order_lines import open_rows, struck_rows
-from runner.summary import attempt_outcome, engagement_text, primary_rate, unwatched, without_sample
+from runner.summary import (
+    attempt_outcome,
+    engagement_text,
+    primary_rate,
+    uncompared_texts,
+    unwatched,
+    without_sample,
+)
 
 _MEANING = {
     Status.PASS: "every gate of the order passed",
@@ -164,6 +171,8 @@ def render(report: ReportPredicate, measured: Measured) -> str:
         ("blocks repeated", report.repeats),
         ("challenge of the seat", report.challenge[:16] if report.challenge else "none"),
     ]
+    if uncompared := uncompared_texts(measured.plan):
+        facts.append(("text not compared", ", ".join(uncompared)))
     tests = [(f"{test.gate}@{test.version}", test.case, test.status) for test in report.self_test]
     costs = [(cost.what, cost.seconds) for cost in report.costs]
     costs.append(("together", sum(cost.seconds for cost in report.costs)))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from runner.model.attempt import Attempt
 from runner.model.evidence import ROWS_EXACT, CounterRow
+from runner.model.plan import Plan
 from runner.model.report import Measured
 from runner.model.sample import Sample
 
@@ -60,6 +61,13 @@ def unwatched(attempts: Sequence[Attempt]) -> list[tuple[str, str]]:
         told = (*one.deviations, *session.unseen, *session.meanwhile, *session.interrupted)
         found += [(str(one.number), what) for what in told]
     return found
+
+
+def uncompared_texts(plan: Plan) -> tuple[str, ...]:
+    """Gates that time both arms whatever each of them writes: another text is another workload, and nobody looks."""
+    open_to_any = {"speed": ("texts", "any"), "four-streams": ("alike", None)}
+    named = [(gate, open_to_any[gate.name]) for gate in plan.gates if gate.name in open_to_any]
+    return tuple(gate.name for gate, (parameter, value) in named if gate.parameters.get(parameter, value) == value)
 
 
 def without_sample(measured: Measured) -> tuple[str, ...]:
