@@ -1,8 +1,8 @@
 """Whether what a window was asked is what the sealed seed and plan draw: the plan's digest keys every draw, so a plan
 that was changed afterwards asks for other documents, needles, perturbations and desk jobs than those in its evidence.
 
-Nothing is left out of what the plan asks for. Checked are the numbers of the drawn documents, not their text: which token
-ids a document has, the engine's tokenizer says.
+Nothing is left out of what the plan asks for. Checked are the numbers of the drawn documents, not their text: which
+token ids a document has, the engine's tokenizer says.
 """
 
 from __future__ import annotations
