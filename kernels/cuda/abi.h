@@ -67,6 +67,9 @@ int carve_cuda_moe_plan(const carve_cuda_moe_call* call, const carve_cuda_device
 uint64_t carve_cuda_moe_scratch(int32_t rows, int32_t hidden, int32_t intermediate, int32_t topk, int32_t experts);
 /* Device address of carve_layer_counters[CARVE_MAX_LAYERS] on the current device: read it by a copy on another stream. */
 const carve_layer_counters* carve_cuda_counters(void);
+/* The register that each weight of four tiles stacked along the inputs (32 * bits bytes each) is multiplied as: out[4][8][32]. For the
+ * desk; as_pairs: whether the caller expects both halves of the codebook's pair, or their half sum twice. */
+int carve_cuda_decode(const void* trellis, int32_t bits, int32_t codebook, int32_t as_pairs, void* out, void* stream);
 const char* carve_cuda_describe(void); /* one line of JSON: name, device, tuned values; valid until the next call */
 const char* carve_cuda_last_error(void); /* the CUDA runtime's words after CARVE_CUDA_RUNTIME */
 

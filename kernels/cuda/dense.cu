@@ -252,6 +252,7 @@ Grid grid_of(int in_features, int out_features, int passes) {
     passes = kMaxPasses;
     while (passes > 1 && wide * ((deep + passes - 1) / passes) < 2 * processors) passes /= 2;
   }
+  if (passes > deep) passes = deep;  // more would only overflow
   return Grid{wide, (deep + passes - 1) / passes, passes};
 }
 

@@ -28,7 +28,8 @@ __device__ __forceinline__ void activation_of(float limit, const float (&gate)[4
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     float g = gate[i], u = up[i];
-    if (limit > 0.0f) g = fminf(g, limit), u = fminf(fmaxf(u, -limit), limit);
+    // Comparisons, because fminf and fmaxf would make a number of NaN, and hide what came in broken.
+    if (limit > 0.0f) g = g > limit ? limit : g, u = u > limit ? limit : u < -limit ? -limit : u;
     value[i] = __half2float(__float2half_rn(g / (1.0f + __expf(-g)) * u)) * scale[i];
   }
   hadamard128(value);

@@ -184,8 +184,8 @@ __device__ void activate(const Call& call, int warp, int warps) {
     finish(sums + call.intermediate, call.up.svh[expert], column, up);
     load_halves(call.down.suh[expert], column, scale);
     for (int i = 0; i < 4; ++i) {
-      const float g = call.limit > 0 ? fminf(gate[i], call.limit) : gate[i];
-      const float u = call.limit > 0 ? fminf(fmaxf(up[i], -call.limit), call.limit) : up[i];
+      float g = gate[i], u = up[i];  // clamped by comparisons: fminf and fmaxf would make a number of NaN
+      if (call.limit > 0) g = g > call.limit ? call.limit : g, u = u > call.limit ? call.limit : u < -call.limit ? -call.limit : u;
       v[i] = __half2float(__float2half_rn(g / (1.0f + expf(-g)) * u)) * scale[i];
     }
     hadamard128(v);

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 
+#include "decode.cuh"
 #include "down.cuh"
 #include "gate_up.cuh"
 #include "launch.cuh"
@@ -205,6 +206,25 @@ int declines(const carve_cuda_moe_call& call) {
   return CARVE_OK;
 }
 
+using Decoder = void (*)(DecodeCall);
+
+template <Codebook BOOK>
+Decoder decoder_for(int bits) {
+  switch (bits) {
+    case 2: return decode_quad<2, BOOK, paired>;
+    case 3: return decode_quad<3, BOOK, paired>;
+#ifndef CARVE_TUNED_ONLY
+    case 1: return decode_quad<1, BOOK, paired>;
+    case 4: return decode_quad<4, BOOK, paired>;
+    case 5: return decode_quad<5, BOOK, paired>;
+    case 6: return decode_quad<6, BOOK, paired>;
+    case 7: return decode_quad<7, BOOK, paired>;
+    case 8: return decode_quad<8, BOOK, paired>;
+#endif
+    default: return nullptr;
+  }
+}
+
 // Scratch: the control part, alike for all shapes, then partial sums and results.
 struct Scratch {
   uint64_t results_at, bytes;
@@ -290,6 +310,19 @@ EXPORT int carve_cuda_moe_forward(const carve_cuda_moe_call* call) {
   return CARVE_OK;
 }
 
+EXPORT int carve_cuda_decode(const void* trellis, int32_t bits, int32_t codebook, int32_t as_pairs, void* out, void* stream) {
+  if (as_pairs != paired || !trellis || !out) return CARVE_CUDA_BAD_CALL;
+  Decoder decoder = codebook == CARVE_CODEBOOK_MCG ? decoder_for<Codebook::mcg>(bits) : nullptr;
+#ifndef CARVE_TUNED_ONLY
+  if (codebook == CARVE_CODEBOOK_DEFAULT) decoder = decoder_for<Codebook::standard>(bits);
+  if (codebook == CARVE_CODEBOOK_MUL1) decoder = decoder_for<Codebook::mul1>(bits);
+#endif
+  if (!decoder) return CARVE_DECLINE_BITS;
+  const DecodeCall call = {static_cast<const uint8_t*>(trellis), static_cast<uint32_t*>(out)};
+  if (cudaError_t error = launch(decoder, call, 1, 32, 4 * 32 * bits, 1, stream)) return failed(error);
+  return CARVE_OK;
+}
+
 EXPORT const carve_layer_counters* carve_cuda_counters(void) {
   void* address = nullptr;
   if (cudaError_t error = cudaGetSymbolAddress(&address, layer_counters)) return failed(error), nullptr;
@@ -300,7 +333,8 @@ EXPORT const char* carve_cuda_describe(void) {
   static thread_local char text[2048];
   carve_cuda_device device;
   if (cudaError_t error = current_device(device)) return failed(error), "";
-  int used = snprintf(text, sizeof text, "{\"name\": \"%s\", \"processors\": %d, \"depth\": %d", CARVE_NAME CARVE_DESIGN CARVE_BUILD, device.processors, CARVE_DEPTH);
+  int used = snprintf(text, sizeof text, "{\"name\": \"%s\", \"processors\": %d, \"depth\": %d, \"control_bytes\": %d", CARVE_NAME CARVE_DESIGN CARVE_BUILD,
+                      device.processors, CARVE_DEPTH, static_cast<int>(data_at));
   for (int bits : {2, 3, 0})
     for (int rows : {1, 4}) {
       const Configuration each = configure(device, bits, rows);

@@ -42,6 +42,7 @@ CASES = {
     "kernel-speed": cases_gpu.kernel_speed,
     "kernel-speed@2": cases_gpu.kernel_speed_under_routes,
     "pressure": cases_gpu.pressure,
+    "pressure@2": cases_gpu.pressure_above_its_floor,
     "sanitizer": cases_gpu.sanitizer,
     "kld": cases_quality.kld,
     "kld@2": cases_by_class.kld,
