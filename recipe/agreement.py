@@ -42,19 +42,23 @@ from recipe.pack import read_pack
 from recipe.product import Job
 from runner.digest import sha256_file
 from runner.errors import EvidenceError
-from runner.model.order.bake import Bake, Rate
+from runner.model.order import BakeOrder, load_order
 from runner.paths import source_root
 
-_STANDING = "recipe/mini/pack"
+_BAKE = "orders/mini-bake.yaml"
 
 
 def prepare(folder: Path, *, documents: int = 4, length: int = 128) -> None:
-    """``pack`` (attention coded at 4 bits and merged here), a float16 ``checkpoint``, ``tokens.npy`` to judge on and
-    ``calibration.safetensors`` to code on."""
+    """``pack`` (the product of order ``mini-bake``), a float16 ``checkpoint``, ``tokens.npy`` to judge on and
+    ``calibration.safetensors`` to code on.
+
+    A bake gives the same bytes wherever it runs: the pack's payload digest is the one in that order's signed reports.
+    """
     root = source_root()
-    recipe = Bake(preset="glm4-moe-attention", rates=(Rate(modules="model.layers.*", bits=4),))
+    order = load_order(root / _BAKE).order
+    assert isinstance(order, BakeOrder) and order.recipe and order.target, "its kind and purpose say so"
     folder.mkdir(parents=True, exist_ok=True)
-    bake.make(Job(recipe, root / _STANDING, root, folder / "pack", folder / "work", note=print))
+    bake.make(Job(order.recipe, root / order.target.pack, root, folder / "pack", folder / "work", note=print))
     export(forward_of(folder / "pack"), folder / "checkpoint")
     tokenizer = Tokenizer.from_file(str(folder / "pack/tokenizer.json"))
     rows = []

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipe.headers import LFS_POINTER, Fault, Header, PackError, unique
+from recipe.headers import FIRST_BYTES, LFS_POINTER, MAX_HEADER, Fault, Header, PackError, unique
 
 INDEX = "model.safetensors.index.json"
 SMALL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
@@ -25,6 +25,9 @@ _HALVES = re.compile(rb"\\u[dD][89a-fA-F]")
 _DEEPEST = 64
 """Containers inside one another; configurations have about five."""
 BYTECODE = "__pycache__"
+_UNFINISHED = re.compile(r"\.(aria2|crdownload|incomplete|part)$", re.IGNORECASE)
+_TORCH = re.compile(r"(consolidated|model|weights).*\.(bin|ckpt|pt|pth)$", re.IGNORECASE)
+"""Weights as torch saves them; its format holds other things too, as ``training_args.bin``."""
 _COMPILED = re.compile(r"\.pyc(\.\d+)?$")
 """Bytecode, or the draft of it that a killed interpreter leaves."""
 
@@ -118,7 +121,9 @@ def small_file_faults(folder: Path) -> Iterator[PackError]:
 
     Of the index :func:`index_faults` tells.
     """
-    pointers = {file for file in small_files(folder) if is_pointer(file)}
+    files = small_files(folder)
+    yield from filter(None, map(_stray, files))
+    pointers = {file for file in files if is_pointer(file)}
     yield from (_pointer(file) for file in sorted(pointers - {folder / INDEX}))
     for name in (*SMALL_FILES, *([QUANTISATION] if (folder / QUANTISATION).exists() else [])):
         file = folder / name
@@ -126,6 +131,32 @@ def small_file_faults(folder: Path) -> Iterator[PackError]:
             yield PackError(Fault.MISSING, "file is missing", where=str(file), expected="a JSON file", found="none")
         elif file not in pointers and json_object(file.read_bytes(), repeated=name in TOKENIZER) is None:
             yield PackError(Fault.MALFORMED, "not JSON", where=str(file), expected=_OBJECT, found="something else")
+
+
+def _stray(file: Path) -> PackError | None:
+    """Weights that no reader of the pack looks for, told by how the file begins: what they are a copy of, nobody knows.
+
+    In a folder of their own, under a suffix in capitals, of another format; and what a download left unfinished.
+    """
+    with file.open("rb") as stream:
+        start = stream.read(FIRST_BYTES)
+    fault, what = Fault.AMBIGUOUS, "weights that are not the pack's"
+    if _UNFINISHED.search(file.name):
+        fault, what = Fault.TRUNCATED, "a download that did not finish"
+    elif not (
+        (start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= MAX_HEADER)
+        or start.startswith(b"GGUF")
+        or (_TORCH.search(file.name) and start.startswith((b"PK\x03\x04", b"\x80")))
+    ):
+        return None
+    return PackError(
+        fault,
+        what,
+        where=str(file),
+        expected="weights in the pack's own folder, as NAME.safetensors",
+        found=f"{file.stat().st_size} bytes",
+        next_step="remove the file, or make a pack of its own of it",
+    )
 
 
 def is_pointer(file: Path) -> bool:

@@ -27,7 +27,8 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 FIRST_BYTES = 256
 """Enough of a file to know the length of its header, or a pointer with the size it promises."""
 
-_MAX_HEADER = 100_000_000  # the limit of the safetensors library
+MAX_HEADER = 100_000_000
+"""Most bytes of a header: the limit of the safetensors library."""
 ELEMENT_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2}
 ELEMENT_BYTES |= {"U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
 ELEMENT_BYTES |= dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 1) | {"C64": 8}
@@ -138,10 +139,10 @@ def header_length(start: bytes, size: int, file: Path) -> int:
         fetch = "fetch the file itself, for example with `git lfs pull`"
         raise broken(Fault.LFS_POINTER, "Git LFS pointer instead of weights", expected, "a pointer", fetch)
     length = int.from_bytes(start[:8], "little")
-    if size < 8 or (length <= _MAX_HEADER and 8 + length > size):
+    if size < 8 or (length <= MAX_HEADER and 8 + length > size):
         raise broken(Fault.TRUNCATED, "file is truncated", f"at least {8 + length} bytes", str(size))
-    if length > _MAX_HEADER:
-        raise broken(Fault.MALFORMED, "not a safetensors file", f"a header of at most {_MAX_HEADER} bytes", str(length))
+    if length > MAX_HEADER:
+        raise broken(Fault.MALFORMED, "not a safetensors file", f"a header of at most {MAX_HEADER} bytes", str(length))
     return length
 
 

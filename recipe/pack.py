@@ -8,7 +8,6 @@ says something else, that is a fault.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,13 +25,11 @@ from recipe.closure import (
     small_files,
     weight_files,
 )
+from recipe.codes import blanks, holes
 from recipe.configured import configuration_faults
 from recipe.headers import Entry, Fault, Header, PackError, read_header
-from recipe.payload import file_digests, unwritten
+from recipe.payload import file_digests
 from runner.digest import sha256_json, sha256_listing, sha256_tree
-
-_NO_CHANCE = 64
-"""Bytes of codes that are not zero by chance."""
 
 
 @dataclass(frozen=True)
@@ -109,25 +106,10 @@ def inspect(folder: Path) -> tuple[Pack, list[PackError]]:
             faults.append(error)
     if not faults:
         faults.extend(configuration_faults(folder, pack.modules, pack.tensors))
-        faults.extend(_unwritten(pack))
+        faults.extend(holes(pack.headers))
+        if not faults:
+            faults.extend(blanks(pack.modules, pack.tensors))
     return pack, faults
-
-
-def _unwritten(pack: Pack) -> Iterator[PackError]:
-    """Codes that nobody wrote. Plain weights may be zero, and copies of zeros may be holes; codes never are."""
-    for header in pack.headers:
-        for start, stop in unwritten(header.file):
-            for entry in header.entries:
-                missing = min(stop, entry.stop) - max(start, entry.start)
-                if entry.name.endswith(".trellis") and missing >= min(_NO_CHANCE, entry.nbytes):
-                    yield PackError(
-                        Fault.UNWRITTEN,
-                        "codes were never written: the file has a hole there",
-                        where=f"{header.file} {entry.name}",
-                        expected=f"{entry.nbytes} bytes",
-                        found=f"{missing} bytes of nothing",
-                        next_step="fetch the file again: its download took the room and did not finish",
-                    )
 
 
 __all__ = ["INDEX", "SMALL_FILES", "Module", "Pack", "inspect", "read_pack"]

@@ -68,7 +68,8 @@ def _apply(site: Path, patches: PatchSet, python: str | None) -> list[str]:
 def revert(site: Path, patches: PatchSet) -> list[str]:
     """Give every file its pristine bytes back; the files that changed. StateError where they are not kept.
 
-    What was a link becomes one again, unless it leads to other bytes by now.
+    What was a link becomes one again, unless it leads to other bytes by now. Nothing is written before every file was
+    found in order.
     """
     with _alone(site):
         return _revert(site, patches)
@@ -76,8 +77,8 @@ def revert(site: Path, patches: PatchSet) -> list[str]:
 
 def _revert(site: Path, patches: PatchSet) -> list[str]:
     changed = []
-    for file in patches.files:
-        pristine, kept = _pristine(site, patches, file), _kept(site, patches, file)
+    for file, pristine in {file: _pristine(site, patches, file) for file in patches.files}.items():
+        kept = _kept(site, patches, file)
         if read_file(site, file) != pristine:
             if not _linked_again(site / file, kept, pristine):
                 _replace(site / file, pristine)
@@ -126,19 +127,28 @@ def _pristine(site: Path, patches: PatchSet, file: str) -> bytes:
     data, wanted = read_file(site, file), patches.before(file)
     if sha256_bytes(data) == wanted:
         return data
-    kept = _kept(site, patches, file)
-    if kept.is_file() and sha256_bytes(pristine := kept.read_bytes()) == wanted:
-        if data == patches.compose(file, pristine):
+    kept, markers = _kept(site, patches, file), markers_in(data)
+    whole = kept.is_file() and sha256_bytes(kept.read_bytes()) == wanted
+    if whole:
+        composed = patches.compose(file, pristine := kept.read_bytes())
+        if data == composed:
             return pristine
-        if not ours(markers_in(data), patches):
+        if set(markers) == set(patches.markers(file)):
+            raise StateError(
+                "the patched file has drifted: something was written into it after it was patched",
+                where=str(site / file),
+                expected=f"SHA-256 {sha256_bytes(composed)}",
+                found=sha256_bytes(data),
+                next_step=f"save what was written, copy {kept} over the file (its own bytes), and patch it again",
+            )
+        if not ours(markers, patches):
             raise drifted(str(site / file), wanted, sha256_bytes(data))
-    markers = markers_in(data)
-    if markers and set(markers) == set(patches.markers(file)) and not kept.is_file():
+    elif markers and set(markers) == set(patches.markers(file)):
         raise StateError(
             "the file is patched and its own bytes are gone",
             where=str(site / file),
             expected=f"the file that was patched, kept as {kept}",
-            found="nothing that has its digest",
+            found="other bytes" if kept.is_file() else "nothing that has its digest",
             next_step="install the distribution again: that brings the file back, and it can be patched anew",
         )
     if markers:

@@ -9,8 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from carve_kernels.exl3 import pack_format
+
 from recipe import json_stream, pack_write, whole_folder
 from recipe.closure import INDEX, json_object
+from recipe.codes import blanks
 from recipe.disk import telling
 from recipe.headers import Entry, read_header
 from recipe.overlay import shards
@@ -92,6 +95,9 @@ def _build(job: Job, source: Pack, donor: Donor, plan: Plan, partial: Path) -> N
     if indexed(source):
         pack_write.write_index(partial, [read_header(partial / header.file.name) for header in source.headers])
     where = {entry.name: entry for name in plan.rewritten for entry in read_header(partial / name).entries}
+    coded = pack_format.modules(splice.name for splice in plan.splices)
+    for fault in blanks(coded, where):  # of a donor elsewhere only headers were read before
+        raise fault
     pack_write.write_json(partial / PROVENANCE, provenance(job, source, donor, plan, files=files, where=where))
     job.note("read the source again")
     _unchanged(source, {name: shard.source for name, shard in files.items()}, small)

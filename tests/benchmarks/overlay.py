@@ -40,7 +40,8 @@ _NAMES = ("gate_proj", "up_proj", "down_proj")
 
 def make_pack(folder: Path, nbytes: int, seed: int, *, layers: range) -> Path:
     """One file a layer, each of experts and as much beside them; random bytes, one real EXL3 geometry."""
-    block = np.random.default_rng(seed).bytes(64 << 20)
+    words = np.random.default_rng(seed).integers(0, 1 << 16, 32 << 20, np.uint16)
+    block = (words & 0xBFFF).tobytes()  # each a finite number, read as float16
     spool = folder.with_suffix(".bytes")
     spool.write_bytes(block)
     partial = whole_folder.fresh(folder.with_suffix(".unfinished"))

@@ -223,12 +223,33 @@ def test_a_stale_marker_is_refused_and_can_be_reverted(site: Path) -> None:
     assert patch_apply.apply(site, new) == ["engine/streams.py"]
 
 
-def test_an_edit_after_the_patch_is_drift(site: Path) -> None:
+def test_an_edit_after_the_patch_is_drift_and_there_is_a_way_out(site: Path) -> None:
     patch_apply.apply(site, BOTH)
-    with (site / "engine/deep/kernel.cu").open("a") as stream:
-        stream.write("// by hand\n")
-    with pytest.raises(StateError, match="stale marker"):
-        patch_apply.verify(site, BOTH)
+    file = site / "engine/deep/kernel.cu"
+    whole = file.read_bytes()
+    file.write_bytes(whole + b"// by hand\n")
+    for attempt in (patch_apply.verify, patch_apply.apply, patch_apply.revert):
+        with pytest.raises(StateError, match="has drifted") as caught:
+            attempt(site, BOTH)
+        assert (sha256_bytes(whole), sha256_bytes(file.read_bytes())) == (
+            caught.value.expected.removeprefix("SHA-256 "),
+            caught.value.found,
+        )
+    kept = next(word for word in caught.value.next_step.split() if patch_apply.STORE in word)
+    shutil.copyfile(kept, file)
+    assert patch_apply.apply(site, BOTH) == ["engine/deep/kernel.cu"]
+    patch_apply.revert(site, BOTH)
+    assert snapshot(site) == {name: FILES[name] for name in sorted(FILES)}
+
+
+def test_kept_bytes_that_are_others_are_said_to_be_that(site: Path) -> None:
+    patches = PatchSet((two_streams(),))
+    patch_apply.apply(site, patches)
+    for kept in (site / patch_apply.STORE).iterdir():
+        kept.write_bytes(b"others\n")
+    with pytest.raises(StateError, match="its own bytes are gone") as caught:
+        patch_apply.revert(site, patches)
+    assert caught.value.found == "other bytes"
 
 
 def test_a_patched_file_whose_own_bytes_are_gone_is_said_to_be_that(site: Path) -> None:
