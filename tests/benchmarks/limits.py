@@ -35,7 +35,7 @@ def verify_all(workspace: Path) -> str:
         if isinstance(answer, CarveError):
             refused.append(answer)
         else:
-            texts += answer.text != "same"
+            texts += answer.text == "different"
     first = f", the first because {refused[0]}" if refused else ""
     return f"{count - len(refused)} stand, {texts} with another text, {len(refused)} refused{first}"
 
