@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from runner.assurance import NEEDED, claims
 from runner.attest.statement import Signed, moment
@@ -16,6 +16,9 @@ from runner.model.adoption import Adoption, Observation, ReportName, Revocation,
 from runner.model.report import GatePart, ReportPredicate
 from runner.model.verdict import Status
 from runner.order_lines import lines_struck
+
+LONGEST_WAIVER = timedelta(days=366)
+"""What stands open for longer is no exception any more: whoever still means it after a year says so again."""
 
 
 def fault_of(made: Adoption | Waiver | Revocation, ledger: Ledger) -> str:
@@ -70,6 +73,11 @@ def waivers_for(ledger: Ledger, report: str) -> list[tuple[Signed, Waiver]]:
 def over(waiver: Waiver, ledger: Ledger) -> bool:
     """Whether a waiver has ended by the time of the newest statement: what is read from a ledger has no other clock."""
     return moment(ledger.newest, "the newest statement") > moment(waiver.expires_at, "a waiver")
+
+
+def endless(waiver: Waiver) -> bool:
+    """Whether a waiver would stand for more than :data:`LONGEST_WAIVER` from when it was signed."""
+    return moment(waiver.expires_at, "expiry") - moment(waiver.created_at, "a waiver") > LONGEST_WAIVER
 
 
 def _label_objections(report: ReportPredicate, scope: str, ledger: Ledger) -> list[str]:
@@ -154,6 +162,8 @@ def _waived(entry: Signed, adoption: Adoption, at: datetime, ledger: Ledger) -> 
             found.append(f"expired on {waiver.expires_at}")
         elif over(waiver, ledger):
             found.append(f"was for a time that is over: it expired on {waiver.expires_at}")
+        if endless(waiver):
+            found.append(f"runs until {waiver.expires_at}, more than {LONGEST_WAIVER.days} days")
         if fault := _misnamed(waiver.report, report):
             found.append(fault)
         faults += [(waiver.gate, f"the waiver of {waiver.gate} {words}") for words in found]
@@ -225,7 +235,9 @@ def stale(entry: Signed, ledger: Ledger) -> tuple[str, ...]:
 
 
 __all__ = [
+    "LONGEST_WAIVER",
     "clears_itself",
+    "endless",
     "fault_of",
     "hopeless",
     "may_waive",

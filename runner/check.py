@@ -36,6 +36,7 @@ from runner.model.order import (
     WorkOrder,
     load_order,
 )
+from runner.model.order.judgement import MOST_PAIRS
 from runner.model.seat import SeatManifest
 from runner.order_lines import for_a_person
 from runner.plan_parameters import half_width, sealed_parameters
@@ -173,18 +174,19 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
         return
     if "speed" not in names:
         yield Fault(("primary",), "a primary metric without the gate speed decides nothing")
-    if primary.secondary:
+    metrics = (primary.metric, *primary.secondary)
+    if len(set(metrics)) < len(metrics):
+        yield Fault(("primary", "secondary"), f"a metric is declared twice: {', '.join(metrics)}")
+    if primary.secondary and any(request.name == "speed" and request.version == 1 for request in order.gates):
         named = ", ".join(primary.secondary)
-        message = (
-            f"{named} would decide nothing here: a further speed metric that decides needs an order of its own, with "
-            "its margin and its pairs; gates four-streams and ttft judge several streams and first tokens beside this"
-        )
+        message = f"{named} would decide nothing: speed@1 is about one metric; `version: 2` of the gate decides several"
         yield Fault(("primary", "secondary"), message)
-    if not supports(1, primary.pairs):
-        needed = next(pairs for pairs in range(1, 64) if supports(1, pairs))
+    if not supports(len(metrics), primary.pairs):
+        needed = next(pairs for pairs in range(1, MOST_PAIRS + 1) if supports(len(metrics), pairs))
+        whose = "a deciding metric needs" if len(metrics) == 1 else f"{len(metrics)} deciding metrics need"
         yield Fault(
             ("primary", "pairs"),
-            f"{primary.pairs} pairs cover the median with 1 − 2^(1−{primary.pairs}); a deciding metric needs {needed}",
+            f"{primary.pairs} pairs cover the median with 1 − 2^(1−{primary.pairs}); {whose} {needed}",
         )
     elif primary.pairing == "block" and primary.pairs < _MINIMUM_BLOCK_BOOTS:
         yield Fault(("primary", "pairs"), "block pairing spreads its pairs over two boots")

@@ -10,7 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner import canon, ledger
-from runner.adoption import clears_itself, fault_of, may_waive, objections, revoked, stale, waivers_for
+from runner.adoption import (
+    LONGEST_WAIVER,
+    clears_itself,
+    endless,
+    fault_of,
+    may_waive,
+    objections,
+    revoked,
+    stale,
+    waivers_for,
+)
 from runner.attest.dsse import SigningKey
 from runner.attest.keys import own_name
 from runner.attest.statement import Signed, moment, open_signed, sign
@@ -272,6 +282,13 @@ def waive(desk: Desk, run: str, gate: str, reason: str, expires_at: str) -> Path
         reason=_reason(reason),
         expires_at=expires_at,
     )
+    if endless(waiver):
+        raise InputError(
+            "a waiver without an end: whoever still means it later waives again",
+            where="--until",
+            expected=f"at most {LONGEST_WAIVER.days} days from now",
+            found=expires_at,
+        )
     return desk.sign(waiver, {"report": entry.digest})
 
 

@@ -24,6 +24,8 @@ BAAB: Arms = ("candidate", "incumbent", "incumbent", "candidate")
 SEED_BYTES = 32
 _FOUR_WORDS = Struct(">4Q")
 """A digest as 64-bit words."""
+_WORDS = 1 << 64
+"""So many words there are."""
 _T = TypeVar("_T")
 
 
@@ -56,9 +58,8 @@ class Draw:
     @staticmethod
     def _below(words: Iterator[int], bound: int) -> int:
         """Uniform in [0, bound): words past the last whole multiple of ``bound`` are dropped."""
-        limit = (1 << 64) - (1 << 64) % bound
-        while (word := next(words)) >= limit:
-            pass
+        while (word := next(words)) > _WORDS - bound and word >= _WORDS - _WORDS % bound:
+            pass  # nearly no word is so large that a division has to tell
         return word % bound
 
     def integer(self, label: str, below: int) -> int:

@@ -8,7 +8,7 @@ import os
 import stat
 from pathlib import Path
 
-from runner.errors import StateError
+from runner.errors import InputError, StateError
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -32,6 +32,17 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
             found=error.strerror or str(error),
             next_step="free the disk, or name a file in a folder that can be written to",
         ) from error
+
+
+def require_place(path: Path, what: str) -> None:
+    """Raises InputError where ``path`` that a person gave cannot be made: no folder is made that nobody named."""
+    if path.is_dir():
+        found = "a folder"
+    elif not path.parent.is_dir():
+        found = f"no folder {path.parent}"
+    else:
+        return
+    raise InputError(f"no place for {what}", where=str(path), expected="a file in a folder that exists", found=found)
 
 
 def read_plain(path: Path, limit: int, *, links: bool = True) -> bytes:

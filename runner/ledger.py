@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from runner import many
 from runner.attest import dsse, statement
@@ -196,18 +196,22 @@ def _visible(folder: Path) -> list[str]:
 
 
 def _files(workspace: Path) -> Iterator[str]:
-    """Signed files by their path in the workspace."""
+    """Signed files by their path in the workspace; reports a folder too high as well, so that they are refused."""
     for folder in _BY_DIGEST:
         for name in _visible(workspace / folder):
             yield folder + name
-    reports = workspace / REPORTS
+    reports, root = workspace / REPORTS, f"{workspace}/"
     for order in _visible(reports):
+        if order == f"report{SUFFIX}":
+            yield f"{REPORTS.as_posix()}/{order}"
         if order == LEDGER.name or not (reports / order).is_dir():
             continue
         for run in _visible(reports / order):
-            name = f"{REPORTS.as_posix()}/{order}/{run}/report{SUFFIX}"
-            if os.path.lexists(workspace / name):
+            name = f"{REPORTS.as_posix()}/{order}/{run}"
+            if run == f"report{SUFFIX}":
                 yield name
+            elif os.path.lexists(f"{root}{name}/report{SUFFIX}"):
+                yield f"{name}/report{SUFFIX}"
 
 
 def read_entry(where: str, workspace: Path, trust: Trust) -> tuple[str, Signed | Outsider]:
@@ -235,10 +239,10 @@ def load(workspace: Path, trust: Trust) -> Ledger:
     Raises TrustError for a changed or misnamed file, a signature that does not hold, a key used outside its role or
     time, a report in another place than its own, a missing parent, or two reports for one intent.
     """
-    shared: dict[object, object] = {}
+    known: dict[Any, Any] = {}
     with many.collector_paused():
-        found = many.each(partial(_open, workspace, trust), list(_files(workspace)))
-        opened = [(digest, _sharing(one, shared)) for digest, one in found]
+        found = many.each(partial(_open, workspace, trust, {}), list(_files(workspace)))
+        opened = [(digest, _sharing(one, known)) for digest, one in found]
     ledger = Ledger(
         {digest: one for digest, one in opened if isinstance(one, Signed)},
         {digest: one for digest, one in opened if isinstance(one, Outsider)},
@@ -249,16 +253,26 @@ def load(workspace: Path, trust: Trust) -> Ledger:
     return ledger
 
 
-def _sharing(one: Signed | Outsider, known: dict[object, object]) -> Signed | Outsider:
-    """The same with the order's text and the graders of the first report that had them: many reports are of few."""
-    if isinstance(one, Outsider) or not isinstance(report := one.predicate, ReportPredicate):
+def _sharing(one: Signed | Outsider, known: dict[Any, Any]) -> Signed | Outsider:
+    """The same with what an earlier one has alike: many reports are of few orders, libraries and graders.
+
+    A process that reads files does so before it hands them on in one piece, and who takes the pieces does so again.
+    """
+    if isinstance(one, Outsider):
         return one
-    order = known.setdefault(report.order, report.order)
-    graders = known.setdefault(tuple(report.graders.items()), report.graders)
-    return replace(one, predicate=report.model_copy(update={"order": order, "graders": graders}))
+    same = known.setdefault
+    subjects = {same(name, name): same(digest, digest) for name, digest in one.subjects.items()}
+    predicate = one.predicate
+    if isinstance(predicate, ReportPredicate):
+        order, seat = same(predicate.order, predicate.order), predicate.seat
+        graders = same(tuple(predicate.graders.items()), predicate.graders)
+        if seat.manifest is not None and (first := same(("manifest", seat.digest), seat.manifest)) == seat.manifest:
+            seat = seat.model_copy(update={"manifest": first})
+        predicate = predicate.model_copy(update={"order": order, "graders": graders, "seat": seat})
+    return Signed(one.digest, predicate, one.raw, subjects, one.signers, one.where)
 
 
-def _open(workspace: Path, trust: Trust, where: str) -> tuple[str, Signed | Outsider]:
+def _open(workspace: Path, trust: Trust, known: dict[Any, Any], where: str) -> tuple[str, Signed | Outsider]:
     """One file of :func:`load` in its place, without what many would be too much to hold.
 
     That is ``raw``, and of a report its packed record, its index of evidence, its self-test, its costs and, unless a
@@ -277,9 +291,11 @@ def _open(workspace: Path, trust: Trust, where: str) -> tuple[str, Signed | Outs
             "costs": (),
         }
         if not draws_lines(predicate.order.text):
-            light["gates"] = tuple(gate.model_copy(update={"figures": ()}) for gate in predicate.gates)
+            light["gates"] = tuple(
+                gate.model_copy(update={"figures": ()}) if gate.figures else gate for gate in predicate.gates
+            )
         predicate = predicate.model_copy(update=light)
-    return digest, replace(entry, predicate=predicate, raw={})
+    return digest, _sharing(replace(entry, predicate=predicate, raw={}), known)
 
 
 def require_place(report: ReportPredicate, where: str) -> None:

@@ -16,6 +16,10 @@ _LINK = re.compile(r"\]\((?!\.\./reports/[a-z0-9.\-]+/[a-z0-9.\-]+/report\.md\))
 """What makes a link, but for the ones that the canon writes itself."""
 
 
+_PLAIN = re.compile(r"[A-Za-z0-9 _.,:;@/()=+%-]*")
+"""Text that is a cell as it stands: nearly all of it, and telling so is quicker than looking for each exception."""
+
+
 def one_line(text: str) -> str:
     """The text on one line, each character where it is read."""
     return text.translate(_ONE_LINE)
@@ -23,7 +27,10 @@ def one_line(text: str) -> str:
 
 def cell(value: object) -> str:
     """One table cell or list entry: no text can leave it or bring markup into the page."""
-    return _LINK.sub(r"] (", str(value).translate(_ESCAPED)).replace("![", "! [")  # no picture and no link elsewhere
+    text = str(value)
+    if _PLAIN.fullmatch(text):
+        return text
+    return _LINK.sub(r"] (", text.translate(_ESCAPED)).replace("![", "! [")  # no picture and no link elsewhere
 
 
 def run_link(order: str, run: str) -> str:

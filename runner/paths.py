@@ -19,19 +19,40 @@ def workspace(start: Path | None = None) -> Path:
 
     Raises InputError where there is none. ``CARVE_WORKSPACE`` overrides the search.
     """
-    if named := os.environ.get("CARVE_WORKSPACE"):
-        return Path(named).resolve()
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents):
-        if (folder / "orders").is_dir() and (folder / "canon").is_dir():
-            return folder
+    if found := workspace_around(start):
+        return found
     raise InputError(
         "no workspace here",
-        where=str(here),
+        where=str((start or Path.cwd()).resolve()),
         expected="a folder with orders/ and canon/ at or above it",
         found="none",
         next_step="run `runner init` in an empty folder or change into a workspace",
     )
+
+
+def workspace_around(start: Path | None = None) -> Path | None:
+    """As :func:`workspace`, and None where there is none. Raises InputError for a ``CARVE_WORKSPACE`` that is none."""
+    if named := os.environ.get("CARVE_WORKSPACE"):
+        return named_workspace(Path(named), "CARVE_WORKSPACE")
+    here = (start or Path.cwd()).resolve()
+    return next((folder for folder in (here, *here.parents) if _is_workspace(folder)), None)
+
+
+def named_workspace(folder: Path, by: str) -> Path:
+    """The workspace that a person named by an option or a variable. Raises InputError for what is none."""
+    if _is_workspace(folder):
+        return folder.resolve()
+    raise InputError(
+        "not a workspace",
+        where=f"{by}: {folder}",
+        expected="a folder with orders/ and canon/ in it",
+        found="a folder without them" if folder.is_dir() else "no folder",
+        next_step="name the workspace's own folder; `runner init FOLDER` makes one",
+    )
+
+
+def _is_workspace(folder: Path) -> bool:
+    return (folder / "orders").is_dir() and (folder / "canon").is_dir()
 
 
 def source_root() -> Path:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb, erfc, log, sqrt
 
-from runner.model.order import GateOrder, RunnableOrder
+from runner.model.order import GateOrder, Primary, RunnableOrder
 from runner.model.plan import Plan, PlannedGate
 from runner.model.seat import SeatManifest
 from runner.noise import SIGMAS
 from runner.plan import primary_of
 from runner.plan_parameters import half_width
-from runner.stats import chances, half_width_within, noninferiority_power, sigma_of_half_width, total
+from runner.stats import FAMILY_ERROR, chances, half_width_within, noninferiority_power, sigma_of_half_width, total
 
 _BY_DOCUMENT = {"kld": "bound", "ppl-prefill": "margin", "ppl-decode": "margin"}
 """Gates that judge the median document, and the parameter that it must not cross."""
@@ -53,6 +53,20 @@ def _odds(gate: PlannedGate, plan: Plan, order: RunnableOrder, manifest: SeatMan
         return _by_needle(gate, trials)
     if gate.name != "speed" or primary is None:
         return Odds(gate.name, 0.0, 0.0, 1.0, _NOT_EXACT if manifest.adapter in ("docker", "attach") else _EXACT)
+    return _of_all(_by_pair(gate, primary, order, manifest), 1 + len(primary.secondary))
+
+
+def _of_all(one: Odds, metrics: int) -> Odds:
+    """Of several metrics, all of which have to pass: bounds that hold whatever ties them together (Boole)."""
+    if metrics == 1:
+        return one
+    fails = min(metrics * one.false_fail, 1.0)
+    basis = f"{one.basis}; {metrics} metrics, each at {FAMILY_ERROR / metrics:g}: at least this power, at most those"
+    return replace(one, false_fail=fails, power=1 - fails, basis=basis)
+
+
+def _by_pair(gate: PlannedGate, primary: Primary, order: RunnableOrder, manifest: SeatManifest) -> Odds:
+    """One metric of ``speed``."""
     sigma = sigma_of_half_width(float(half_width(primary, manifest)), primary.pairs)
     margin = float(primary.margin)
     if isinstance(order, GateOrder):

@@ -45,5 +45,7 @@ def sealed_parameters(order: RunnableOrder, manifest: SeatManifest, request: Gat
         given["texts"] = "equal" if "speculative_config" in manifest.arguments else manifest.noise.texts
         if manifest.away:
             given["short"] = "unresolved"
+        if request.version > 1:
+            given["secondary"] = list(primary.secondary)
         given |= {"require": "not-slower"} if isinstance(order, GateOrder) else {"alone": "discounted"}
     return given | request.parameters

@@ -91,16 +91,30 @@ def _not_run(report: ReportPredicate, measured: Measured) -> list[str]:
         for boot in measured.boots
         if boot.ended in {"died", "aborted"}
     ]
-    lines += [
-        f"- window {sample.window}: measured while the machine was disturbed ({cell('; '.join(sample.disturbed))})"
-        for sample in measured.samples
-        if sample.disturbed
-    ]
+    return ["## What was not run", "", *(lines or ["Nothing: every planned window has a sample."]), ""]
+
+
+def _disturbed(measured: Measured) -> list[str]:
+    """Nothing where the machine was left alone."""
+    planned = {window.id: window for window in measured.plan.windows}
+    counting = {sample.window: sample for sample in sorted(measured.samples, key=lambda one: not one.disturbed)}
+    rows = []
+    for sample in measured.samples:
+        if not sample.disturbed:
+            continue
+        if counting[sample.window] is not sample:
+            what = "not counted: it was measured again"
+        elif planned[sample.window].arm == "drawn":
+            what = "its pair was not counted"
+        else:
+            what = "counted"
+        rows.append((sample.window, "; ".join(sample.disturbed), what))
+    if not rows:
+        return []
     return [
-        "## What was not run or does not count",
+        "## Measured while the machine was disturbed",
         "",
-        *(lines or ["Nothing: every planned window has a sample."]),
-        "",
+        *table(("window", "how", "in its gate"), rows),
     ]
 
 
@@ -166,6 +180,7 @@ def render(report: ReportPredicate, measured: Measured) -> str:
             *_open(report),
             *_figures(report),
             *_not_run(report, measured),
+            *_disturbed(measured),
             *attempt_lines(report.craft),
             *_boots(measured),
             *_engagement(measured),

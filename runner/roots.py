@@ -13,8 +13,7 @@ from pathlib import Path
 
 from runner.attest.dsse import UnknownKeyError
 from runner.attest.trust import Trust, load_trust, read_signers_file, repository_file
-from runner.errors import InputError
-from runner.paths import command, workspace
+from runner.paths import command, workspace_around
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def root_of(path: Path, *, named: Path | None = None, signers: Path | None = Non
     """The root for the report at ``path``.
 
     ``named`` is the workspace that a user names, ``signers`` a file that is trusted instead of any other. Raises
-    InputError for a file of signers that cannot be read.
+    InputError for a file of signers that cannot be read and a ``CARVE_WORKSPACE`` that is none.
     """
     above = path if path.is_dir() else path.parent
     here, around = named or _workspace(None), _workspace(above.absolute())
@@ -73,12 +72,7 @@ def _signers(path: Path) -> Trust:
     return Trust(read_signers_file(path, "user"))
 
 
-@cache
-def _workspace(start: Path | None) -> Path | None:
-    try:
-        return workspace(start)
-    except InputError:
-        return None
+_workspace = cache(workspace_around)
 
 
 __all__ = ["Root", "forget", "root_of"]

@@ -16,7 +16,11 @@ def launches_by_rows(counters: Sequence[CounterRow]) -> dict[str, Counter[int]]:
     found: dict[str, Counter[int]] = {}
     for counter in counters:
         if counter.op == "routed_experts":
-            found.setdefault(counter.variant, Counter()).update(dict(counter.rows))
+            rows = found.setdefault(counter.variant, Counter())
+            for number, launches in dict(
+                counter.rows
+            ).items():  # as Counter.update does, without asking what it is given
+                rows[number] = rows.get(number, 0) + launches
     return found
 
 

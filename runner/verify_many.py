@@ -10,6 +10,7 @@ from runner import many
 from runner.attest.dsse import UnknownKeyError
 from runner.errors import CarveError, InputError
 from runner.listing import expand
+from runner.paths import named_workspace
 from runner.roots import forget, root_of
 from runner.verify import Verification, verify
 
@@ -53,8 +54,10 @@ def verify_many(
 ) -> Iterator[tuple[Path, Answer]]:
     """Every report at or under ``paths`` with its answer, in order; on all processors where there are many.
 
-    Raises InputError for a path without any report or a file of signers that cannot be read.
+    Raises InputError for a path without any report, a file of signers that cannot be read or a workspace that is none.
     """
+    if workspace is not None:
+        workspace = named_workspace(workspace, "--workspace")
     if signers is not None and not signers.is_file():
         raise InputError("no file of signers", where=str(signers), expected="an allowed_signers file", found="no file")
     forget()

@@ -11,7 +11,7 @@ from runner.model.plan import Plan, PlannedWindow
 from runner.model.verdict import Status
 from runner.yaml_strict import mapping
 
-_SEALED_ELSEWHERE = {"metric", "margin", "pairing"}
+_SEALED_ELSEWHERE = {"metric", "secondary", "margin", "pairing"}
 """Fields of ``primary`` that the gate ``speed`` is sealed with, where the order gives the gate no own value."""
 
 
@@ -54,7 +54,8 @@ def _check(asked: Mapping[str, Any], plan: Plan, where: str) -> None:
     for gate, sealed in zip(gates, plan.gates, strict=True):
         own = dict(gate.get("parameters", {}))
         if sealed.name == "speed":
-            own = {name: primary[name] for name in primary.keys() & _SEALED_ELSEWHERE} | own
+            said = {name: primary[name] for name in primary.keys() & _SEALED_ELSEWHERE if primary[name] != []}
+            own = said | own
         for name, value, other in _differences(own, sealed.parameters):
             raise TrustError(
                 "the plan judges by something else than the order says",

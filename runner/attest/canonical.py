@@ -2,6 +2,9 @@
 
 Whoever signs bytes and whoever reads them must see the same values. A duplicate key, ``NaN``, ``1.0`` beside ``1.00``,
 an escape or a space more would let two readers disagree, so all of them are refused, each by its name.
+
+Most files are read by msgspec, which does in a fifth of the time what ``json`` does. Only what it writes again byte for
+byte, with every float spelt as Python spells it, is taken from it; all else, and so every refusal, is ``json``'s.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import json
 from typing import NoReturn
 
+import msgspec
 from pydantic import JsonValue, ValidationError
 
 from runner.digest import canonical_json
@@ -36,12 +40,33 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 _NAMING = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique)
 
 
+def _as_python_writes(text: str) -> float:
+    if repr(value := float(text)) != text:
+        raise _NotCanonicalError(f"{text}, which Python writes {value!r}")
+    return value
+
+
+_QUICK = msgspec.json.Decoder(float_hook=_as_python_writes)
+_SORTED = msgspec.json.Encoder(order="sorted")
+
+
+def quickly(data: bytes) -> JsonValue | msgspec.UnsetType:
+    """The value of ``data`` where msgspec shows that this is its one serialisation; UNSET where that is to be seen."""
+    try:
+        value: JsonValue = _QUICK.decode(data)
+        return value if _SORTED.encode(value) == data else msgspec.UNSET
+    except (ValueError, RecursionError):  # of msgspec, or of a float
+        return msgspec.UNSET
+
+
 def parse_canonical(data: bytes, where: str) -> JsonValue:
     """The value of ``data``.
 
     Raises TrustError unless ``data`` is exactly the canonical serialisation of that value: UTF-8, sorted unique keys,
     no spaces, no NaN or infinity.
     """
+    if (found := quickly(data)) is not msgspec.UNSET:
+        return found
     try:
         text = data.decode()
         if text.startswith("\ufeff"):
@@ -75,4 +100,4 @@ def first_fault(error: ValidationError) -> str:
     return f"{path}: {fault['msg']}" + (f" (and {more} more)" if more else "")
 
 
-__all__ = ["first_fault", "parse_canonical"]
+__all__ = ["first_fault", "parse_canonical", "quickly"]

@@ -58,6 +58,7 @@ _RANGES: dict[str, dict[str, Range]] = {
 
 _ELSEWHERE = {
     "metric": "primary",
+    "secondary": "primary",
     "margin": "primary",
     "pairing": "primary",
     "a_a_half_width": "the seat's manifest",

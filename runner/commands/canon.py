@@ -103,9 +103,11 @@ def card(
     from runner import ledger
     from runner.attest.trust import load_trust
     from runner.card import render
-    from runner.files import write_whole
+    from runner.files import require_place, write_whole
     from runner.paths import workspace
 
+    if output is not None:
+        require_place(output, "a card")
     here = workspace()
     text = render(pack, ledger.load(here, load_trust(here, user=False)))
     if output is not None:
@@ -122,9 +124,12 @@ def product(
 ) -> None:
     """Where the pack that a run made lies, whether it is what the report sealed, and with --to a copy of it."""
     from runner.attest.trust import load_trust
+    from runner.files import require_place
     from runner.paths import workspace
     from runner.take import take
 
+    if to is not None and not to.exists():
+        require_place(to, "a copy")
     here = workspace()
     taken = take(here, load_trust(here), run, to)
     lines = [f"run {taken.run}: {taken.verdict}", f"lies in {taken.folder}", "what was sealed, byte for byte"]

@@ -166,13 +166,8 @@ def _list(as_json: AsJson = False) -> None:
     """List your own keys and everybody who is trusted here."""
     from runner.attest.keys import PublicKey, key_folder
     from runner.attest.trust import load_trust
-    from runner.errors import InputError
-    from runner.paths import workspace
+    from runner.paths import workspace_around
 
-    try:
-        here = workspace()
-    except InputError:
-        here = None
     own = [
         {"name": path.stem, "id": PublicKey.from_openssh(path.read_text(encoding="utf-8").strip(), str(path)).id}
         for path in sorted(key_folder().glob("*.pub"))
@@ -185,7 +180,7 @@ def _list(as_json: AsJson = False) -> None:
             "valid_after": signer.valid_after.isoformat() if signer.valid_after else None,
             "valid_before": signer.valid_before.isoformat() if signer.valid_before else None,
         }
-        for signer in load_trust(here).signers
+        for signer in load_trust(workspace_around()).signers
     ]
     lines = [f"own      {each['name']}  {each['id']}" for each in own]
     for each in trusted:

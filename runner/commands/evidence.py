@@ -73,8 +73,7 @@ def _review(
     from runner import ledger
     from runner.adoption import waivers_for
     from runner.attest.dsse import UnknownKeyError
-    from runner.errors import InputError
-    from runner.files import write_whole
+    from runner.files import require_place, write_whole
     from runner.ledger import Ledger
     from runner.measured import unpack
     from runner.paths import workspace
@@ -82,10 +81,8 @@ def _review(
     from runner.roots import forget, root_of
     from runner.verify import read_report, verify
 
-    if html is not None and (html.is_dir() or not html.parent.is_dir()):
-        raise InputError(
-            "no place for a page", where=str(html), expected="a file in a folder that exists", found="a folder or none"
-        )
+    if html is not None:
+        require_place(html, "a page")
     path = Path(run)
     if not path.exists():
         path = ledger.find_report(workspace(), run)

@@ -1,7 +1,8 @@
-"""``kernel-speed`` from version 2 on: under every kind of routes, each with targets of its own."""
+"""``kernel-speed`` from version 2 on: under every kind of routes, and against incumbents that are what they say."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from runner.gates import kernel_speed
@@ -29,6 +30,8 @@ class Parameters(kernel_speed.Parameters):
 
     targets: tuple[Target, ...]
     """What must be reached, by row count and kind of routes."""
+    kernels: dict[str, tuple[str, ...]] = {}
+    """By incumbent version, the kernels that it has and that must have run in every case, no more and no less."""
 
 
 def judge(given: GateInput) -> Verdict:
@@ -42,6 +45,8 @@ def _decide(wanted: Parameters, given: GateInput) -> Decision:
     kinds = list(dict.fromkeys(target.routes for target in wanted.targets))
     if not kinds:
         return invalid("no target: nothing would be judged")
+    if mistaken := list(_mistaken(wanted, given)):
+        return invalid(*mistaken)
     parts = [kernel_speed.judge(_under(kind, wanted, given)) for kind in kinds]
     figures = tuple(one for part in parts for one in part.figures)
     for status in (Status.INVALID, Status.FAIL):
@@ -50,10 +55,27 @@ def _decide(wanted: Parameters, given: GateInput) -> Decision:
     return Decision(parts[0].status, parts[0].reasons, figures)
 
 
+def _mistaken(wanted: Parameters, given: GateInput) -> Iterator[str]:
+    """Libraries that are not the versions whose names they bear."""
+    measures = [one.measure for one in given.samples if isinstance(one.measure, KernelSpeedMeasure)]
+    names = {measure.incumbent_digest: measure.version for measure in measures}
+    yield from (
+        f"one library is measured as {names[measure.incumbent_digest]} and as {measure.version}"
+        for measure in measures
+        if names[measure.incumbent_digest] != measure.version
+    )
+    for measure in measures:
+        has = wanted.kernels.get(measure.version)
+        for case in measure.cases if has is not None else ():
+            ran = tuple(kernel.name for kernel in case.kernels[1:])
+            if set(ran) != set(has or ()):
+                yield f"{measure.version}, {case.id}: {', '.join(ran) or 'nothing'} ran, it has {', '.join(has or ())}"
+
+
 def _under(kind: Routes, wanted: Parameters, given: GateInput) -> GateInput:
     """What version 1 judges: the targets and cases of one kind of routes."""
     targets = [target.model_dump(exclude={"routes"}) for target in wanted.targets if target.routes == kind]
-    parameters = wanted.model_dump(mode="json", exclude={"targets"}) | {"targets": targets}
+    parameters = wanted.model_dump(mode="json", exclude={"targets", "kernels"}) | {"targets": targets}
     samples = tuple(_of_kind(kind, sample) for sample in given.samples)
     return given.model_copy(update={"parameters": parameters, "samples": samples})
 

@@ -1,33 +1,28 @@
 """``runner canon`` and ``runner verify`` over many reports: ``python -m tests.benchmarks.many_reports [COUNT]``.
 
-A benchmark, not a test: it prints seconds and peak memory, and passes or fails nothing. The reports are made up (one
-boot, six quads, two ranks) and signed with throw-away keys in a temporary workspace; one in a hundred is adopted, one
-in two hundred rejected.
+A benchmark, not a test: it prints seconds and peak memory beside the limits, and exits 1 where one is not kept. The
+reports are made up (one boot, six quads, two ranks) and signed with throw-away keys in a temporary workspace; one in a
+hundred is adopted, one in two hundred rejected. Of reports as large as ours: ``tests.benchmarks.committed_reports``.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import resource
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from runner import canon, ledger, verify_plan
+from runner import ledger, verify_plan
 from runner.attest.keys import PrivateKey
 from runner.attest.statement import sign
-from runner.errors import CarveError
 from runner.gates import registry as gates
 from runner.ledger import ADOPTIONS, LEDGER, SUFFIX
 from runner.model.adoption import Adoption, ReportName
 from runner.model.run import Intent
 from runner.model.statement import SignedIntent
 from runner.report import REPORT, predicate, subject_digests
-from runner.verify_many import verify_many
 from serve.instruments import registry as instruments
+from tests.benchmarks.limits import measure
 from tests.runner.records import (
     START,
     RateGate,
@@ -35,7 +30,6 @@ from tests.runner.records import (
     instant,
     make_run,
     make_workspace,
-    trust_of,
 )
 
 
@@ -92,30 +86,6 @@ def write_reports(workspace: Path, runner: PrivateKey, adopter: PrivateKey, coun
     return size
 
 
-def make_canon(workspace: Path) -> str:
-    """As ``runner canon`` does."""
-    text = canon.generate(workspace, trust_of(workspace))
-    canon.write(workspace, text)
-    return f"{len(text)} characters"
-
-
-def verify_all(workspace: Path) -> str:
-    """As ``runner verify reports`` does."""
-    answers = [answer for _, answer in verify_many([workspace / "reports"], workspace)]
-    refused = [answer for answer in answers if isinstance(answer, CarveError)]
-    return f"{len(answers) - len(refused)} authentic" + (f"; first refusal: {refused[0]}" if refused else "")
-
-
-def _measured(work: Callable[[Path], str], workspace: Path) -> None:
-    began = time.perf_counter()
-    told = work(workspace)
-    seconds = time.perf_counter() - began
-    own, children = (
-        resource.getrusage(who).ru_maxrss >> 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    print(f"{work.__name__:<12} {seconds:6.1f} s  {own} MiB, largest child {children} MiB  {told}")
-
-
 def main(count: int) -> None:
     """Make the reports, then each command in a process of its own."""
     gates._GATES, instruments._INSTRUMENTS = (RateGate(),), (RateInstrument(),)
@@ -125,10 +95,8 @@ def main(count: int) -> None:
         workspace = make_workspace(Path(folder) / "workspace", runner_runner=runner, adopter_adopter=adopter)
         size = write_reports(workspace, runner, adopter, count)
         print(f"{count} reports of {size} bytes")
-        for work in (make_canon, verify_all):
-            process = multiprocessing.get_context("fork").Process(target=_measured, args=(work, workspace))
-            process.start()
-            process.join()
+        kept = measure(workspace)
+    sys.exit(not kept)
 
 
 if __name__ == "__main__":

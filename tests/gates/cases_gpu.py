@@ -182,14 +182,18 @@ def kernel_speed_under_routes() -> list[Case]:
         kernels = times("candidate", (ours,) * 8, error), times("exl3_moe", (theirs,) * 8)
         return case(*kernels, id="k2-m4-recorded", routes="recorded", counted=counted)
 
-    def one(*cases: KernelSpeedCase, again: tuple[KernelSpeedCase, ...] | None = None, **more: Any) -> GateInput:
+    def one(
+        *cases: KernelSpeedCase, again: tuple[KernelSpeedCase, ...] | None = None, same: str = "", **more: Any
+    ) -> GateInput:
         readings = []
         for version, measured in (("1.4.5", cases), ("1.6.5", cases if again is None else again)):
             planned = window(f"kernel-speed-{version}", "desk", "kernel-speed", "none")
-            measure = KernelSpeedMeasure(version=version, incumbent_digest=DIGEST, cases=measured)
+            digest = same or version.replace(".", "0").ljust(64, "a")
+            measure = KernelSpeedMeasure(version=version, incumbent_digest=digest, cases=measured)
             readings.append((planned, sample(planned, measure, **NO_RANKS)))
         return given(TARGETS | {"targets": both} | more, DESK, readings)
 
+    has = {"1.4.5": ["exl3_moe"], "1.6.5": ["exl3_moe"]}
     good = at(16_000, 40_000)
     planned = window("kernel-speed-1.4.5", "desk", "kernel-speed", "none")
     wrong_kind = given(TARGETS, DESK, [(planned, sample(planned, EngagedMeasure(tokens=1), **NO_RANKS))])
@@ -226,37 +230,74 @@ def kernel_speed_under_routes() -> list[Case]:
             "PASS",
             "every target",
         ),
+        ("one-library-under-two-names_invalid", one(GOOD, good, same=DIGEST), "INVALID", "as 1.6.5 and as 1.4.5"),
+        ("what-each-version-has-ran_pass", one(GOOD, good, kernels=has), "PASS", "every target"),
+        (
+            "FL-55-an-older-library-by-the-name-of-a-later_invalid",
+            one(GOOD, good, kernels=has | {"1.6.5": ["exl3_moe", "exl3_moe_coop"]}),
+            "INVALID",
+            "1.6.5, k2-m4: exl3_moe ran, it has exl3_moe, exl3_moe_coop",
+        ),
+        (
+            "a-later-library-by-the-name-of-an-older_invalid",
+            one(case(*GOOD.kernels, times("exl3_moe_coop", THEIRS)), good, kernels=has),
+            "INVALID",
+            "1.4.5, k2-m4: exl3_moe, exl3_moe_coop ran, it has exl3_moe",
+        ),
         ("no-target_invalid", one(GOOD, good, targets=[]), "INVALID", "nothing would be judged"),
         ("unknown-kind-of-routes_invalid", one(targets=[both[0] | {"routes": "my"}]), "INVALID", "parameter targets"),
         ("sample-of-another-kind_invalid", wrong_kind, "INVALID", "kind engaged"),
     ]
 
 
+ASKED: dict[str, Any] = {"bits": [2], "rows": [4], "over_floor": "4"}
+
+
+def pressed(parameters: dict[str, Any] | None = None, **changes: Any) -> GateInput:
+    standard: dict[str, Any] = {
+        "id": "k2-m4",
+        "bits": 2,
+        "rows": 4,
+        "weights": 1000,
+        "bytes": 250,
+        "full_ns": (20_000, 21_000, 90_000),
+        "null_ns": (12_000, 12_500, 13_000),
+        "full_error": "1e-4",
+        "null_error": "1",
+        "byte_floor_ns": 5_000,
+        "decode_floor_ns": 14_000,
+    }
+    measure = PressureMeasure(
+        read_bytes_per_second=4_000_000_000_000,
+        decode_weights_per_second={"2": 5_000_000_000_000},
+        cases=(PressureCase.model_validate(standard | changes),),
+    )
+    planned = window("pressure", "desk", "pressure", "none")
+    return given(ASKED | (parameters or {}), DESK, [(planned, sample(planned, measure, **NO_RANKS))])
+
+
+def pressure_above_its_floor() -> list[Case]:
+    """Version 2."""
+    both = {"k2-m4 bytes alone": "", "k2-m4 decoding alone": "", "k2-m4 kernel": "", "k2-m4 without decoding": ""}
+    counted = {"occupancy_percent": "12.5"}
+    return [
+        ("far-above-decoding_fail", pressed(full_ns=(56_001,)), "FAIL", "4.00 times its floor of 14000 ns", both),
+        ("far-above-its-bytes_fail", pressed(byte_floor_ns=15_000, full_ns=(60_001,)), "FAIL", "floor of 15000 ns"),
+        ("slow-by-its-own-limit_fail", pressed({"over_floor": "1.2"}), "FAIL", "1.50 times"),
+        ("near-its-floor_pass", pressed(counters=counted), "PASS", "near its floor", both),
+        ("at-its-floor_pass", pressed(full_ns=(14_000,)), "PASS", "near its floor"),
+        ("faster-than-decoding_invalid", pressed(full_ns=(13_999,)), "INVALID", "its floor is 14000"),
+        ("faster-than-reading_invalid", pressed(byte_floor_ns=30_000), "INVALID", "its floor is 30000"),
+        ("no-replay_invalid", pressed(full_ns=()), "INVALID", "no replay"),
+        ("no-replay-without-decoding_invalid", pressed(null_ns=()), "INVALID", "no replay"),
+        ("a-nanosecond_invalid", pressed(full_ns=(1,)), "INVALID", "one of the two was not measured"),
+        ("null-build-decodes_invalid", pressed(null_error="0.09"), "INVALID", "it decodes"),
+        ("rows-are-missing_invalid", pressed({"rows": [4, 16]}), "INVALID", "K 2 at 16 rows: not measured"),
+    ]
+
+
 def pressure() -> list[Case]:
-    asked: dict[str, Any] = {"bits": [2], "rows": [4], "over_floor": "4"}
-
-    def one(parameters: dict[str, Any] | None = None, **changes: Any) -> GateInput:
-        standard: dict[str, Any] = {
-            "id": "k2-m4",
-            "bits": 2,
-            "rows": 4,
-            "weights": 1000,
-            "bytes": 250,
-            "full_ns": (20_000, 21_000, 90_000),
-            "null_ns": (12_000, 12_500, 13_000),
-            "full_error": "1e-4",
-            "null_error": "1",
-            "byte_floor_ns": 5_000,
-            "decode_floor_ns": 14_000,
-        }
-        measure = PressureMeasure(
-            read_bytes_per_second=4_000_000_000_000,
-            decode_weights_per_second={"2": 5_000_000_000_000},
-            cases=(PressureCase.model_validate(standard | changes),),
-        )
-        planned = window("pressure", "desk", "pressure", "none")
-        return given(asked | (parameters or {}), DESK, [(planned, sample(planned, measure, **NO_RANKS))])
-
+    one = pressed
     return [
         ("far-above-decoding_fail", one(full_ns=(56_001,)), "FAIL", "4.00 times its floor of 14000 ns"),
         ("far-above-its-bytes_fail", one(byte_floor_ns=15_000, full_ns=(60_001,)), "FAIL", "floor of 15000 ns"),

@@ -50,10 +50,10 @@ def block(rate: float, quad: int, *, tokens: int = 128, digit: str = "0", texts:
     )
 
 
-def quads(gain: float, incumbent: float = 100.0, noise: float = 1.0) -> Readings:
-    """Six quads; the candidate runs at ``gain`` times the incumbent's rate."""
+def quads(gain: float, incumbent: float = 100.0, noise: float = 1.0, orders: tuple[str, ...] = ORDERS) -> Readings:
+    """One quad for each of ``orders``; the candidate runs at ``gain`` times the incumbent's rate."""
     readings: Readings = []
-    for quad, order in enumerate(ORDERS):
+    for quad, order in enumerate(orders):
         place = "shared-a" if quad < 3 else "shared-b"
         for position, arm in enumerate(order):
             arguments = {"quad": f"q{quad + 1}", "block": position}

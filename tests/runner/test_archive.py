@@ -8,6 +8,8 @@ import tarfile
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from runner import archive
 from runner.archive import build, read
@@ -51,6 +53,26 @@ def checked(raw: bytearray) -> bytes:
 
 def test_what_is_built_is_read() -> None:
     assert read(BUILT.data, BUILT.kept, "here") == FILES
+
+
+NAMES = st.from_regex(r"\Aevidence/(disturbed/)?[a-z0-9.-]{1,60}\.json\Z")
+
+
+@given(st.dictionaries(NAMES, st.binary(max_size=1500), max_size=5))
+def test_whatever_is_built_is_read(files: dict[str, bytes]) -> None:
+    made = build(files, 1 << 20)
+    if files:
+        assert read(made.data, made.kept, "here") == files
+
+
+@given(st.integers(0, len(TAR) - 1), st.integers(1, 255))
+@settings(max_examples=300)
+def test_every_byte_of_an_archive_has_one_value(at: int, other: int) -> None:
+    """Also those that a reader of archives skips."""
+    changed = bytearray(TAR)
+    changed[at] ^= other
+    with pytest.raises(TrustError, match=r"does not belong there|not what the report says"):
+        read(lzma.compress(bytes(changed), preset=0), BUILT.kept, "here")
 
 
 PLAIN = entry("evidence/a.json", b"{}") + entry("evidence/disturbed/a.1.json", b"[]")
@@ -133,6 +155,12 @@ def test_a_dictionary_larger_than_ours_is_not_made(monkeypatch: pytest.MonkeyPat
     with pytest.raises(TrustError, match="cannot be read") as caught:
         read(BUILT.data, BUILT.kept, "here")
     assert "emory usage limit" in caught.value.found
+
+
+def test_a_name_that_no_archive_can_hold_is_in_none() -> None:
+    for tar in (TAR, b"", END):
+        with pytest.raises(TrustError, match="does not belong there"):
+            read(lzma.compress(tar), {f"evidence/disturbed/{'a' * 300}.1.json": "0" * 64}, "here")
 
 
 def test_other_bytes_under_a_right_name_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -211,6 +212,27 @@ def test_a_waiver_dated_back_lets_nothing_through(
         decide.adopt(desk(workspace, demo_adopter, 2), "r1", "anyway")
     dated_back("waiver", workspace, demo_adopter, 2, blind=blind)
     decide.adopt(desk(workspace, demo_adopter, 3), "r1", "saves memory")
+
+
+@pytest.mark.parametrize(("days", "stands"), [(366, True), (367, False)])
+def test_a_waiver_for_more_than_a_year_lets_nothing_through(
+    *, workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path, days: int, stands: bool
+) -> None:
+    """Nor one that somebody signs without asking this code."""
+    publish(workspace, demo_runner, make_run(rates=("10", "10.2")), tmp_path / "s")
+    name = name_of(workspace / "reports/mini-lna2/r1")
+    made = Waiver(
+        created_at=at(1),
+        parents=book(workspace).heads(),
+        report=name,
+        gate="speed",
+        reason="by hand",
+        expires_at=at(1 + 24 * days),
+    )
+    ledger.append(workspace, ADOPTIONS, sign(made, {"report": name.digest}, demo_adopter))
+    with nullcontext() if stands else pytest.raises(TrustError, match="more than 366 days"):
+        decide.adopt(desk(workspace, demo_adopter, 2), "r1", "saves memory")
+    assert runs_standing(workspace) == (["r1"] if stands else [])
 
 
 def test_a_renewed_waiver_serves(

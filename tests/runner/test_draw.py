@@ -47,6 +47,15 @@ def test_integers_are_uniform() -> None:
     assert all(880 < count < 1120 for count in counts.values())  # ±120 is 4 standard deviations
 
 
+@given(st.integers(1, 1 << 64), st.lists(st.integers(0, (1 << 64) - 1), max_size=4))
+def test_words_past_the_last_whole_multiple_are_dropped(bound: int, words: list[int]) -> None:
+    """A bound of 2⁶⁴ drops none, one above its half nearly half of them."""
+    edge = (1 << 64) - (1 << 64) % bound
+    tried = [*words, *(word for word in (edge, (1 << 64) - 1, edge - 1) if 0 <= word < 1 << 64), 0]
+    wanted = next(word for word in tried if word < edge)
+    assert Draw._below(iter(tried), bound) == wanted % bound
+
+
 def test_both_arm_orders_come_up() -> None:
     drawn = Counter(Draw(SEED, PLAN).arms(f"q{number}") for number in range(400))
     assert set(drawn) == {ABBA, BAAB}

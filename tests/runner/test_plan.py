@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.check import check, check_file
-from runner.errors import InputError, StateError
+from runner.errors import InputError, StateError, TrustError
 from runner.model.order import GateOrder, KernelOrder, OrderFile, SurveyOrder, load_order, parse_order
 from runner.model.plan import Plan
 from runner.paths import source_root
@@ -18,6 +18,7 @@ from runner.plan_windows import MAKERS
 from runner.stats import sigma_of_half_width
 from runner.steps.seal import _unchanged
 from runner.steps.seats import load_manifest, seat_names
+from runner.verify_order import check_order
 from tests.runner.flow_orders import HEAD, SPEED, gate_order, kernel_order, write_order
 
 ORDERS = [
@@ -199,11 +200,45 @@ def test_pairs_of_boots_give_each_block_a_boot_of_its_own(tmp_path: Path) -> Non
     assert told.basis == f"A/A: σ of a pair {sigma_of_half_width(0.05, 6):.4f}"
 
 
+def two_metrics() -> str:
+    """An A/A order that declares two primary metrics."""
+    text = gate_order(pairs=7).replace("pairs: 7", "pairs: 7, secondary: [aggregate-rate]")
+    return text.replace("name: speed,", "name: speed, version: 2,")
+
+
+def test_a_second_declared_metric_is_sealed_and_has_its_own_chance_to_fail(tmp_path: Path) -> None:
+    path = write_order(tmp_path, two_metrics())
+    assert check_file(path) == ()
+    file, plan = planned(path)
+    assert isinstance(file.order, GateOrder) and file.order.primary is not None
+    (speed,) = (gate for gate in plan.gates if gate.name == "speed")
+    assert (speed.version, speed.parameters["metric"], speed.parameters["secondary"]) == (
+        2,
+        "decode-rate",
+        ["aggregate-rate"],
+    )
+    both = next(one for one in odds(plan, file.order, load_manifest("fake")) if one.gate == "speed")
+    alone = file.order.model_copy(update={"primary": file.order.primary.model_copy(update={"secondary": ()})})
+    first = next(one for one in odds(plan, alone, load_manifest("fake")) if one.gate == "speed")
+    assert both.false_fail == pytest.approx(2 * first.false_fail) and both.power == pytest.approx(1 - both.false_fail)
+    assert both.false_pass == first.false_pass and "2 metrics, each at 0.025" in both.basis
+    check_order(two_metrics(), plan, "report")
+    parameters = {name: value for name, value in speed.parameters.items() if name != "secondary"}
+    for softer in (parameters, parameters | {"secondary": []}):
+        gates = tuple(
+            gate.model_copy(update={"parameters": softer}) if gate.name == "speed" else gate for gate in plan.gates
+        )
+        with pytest.raises(TrustError, match="judges by something else"):
+            check_order(two_metrics(), plan.model_copy(update={"gates": gates}), "report")
+
+
 WRONG = [
     ("pack: toy", "pack: other", "target.pack", "the seat serves 'toy'"),
     ("pairs: 6", "pairs: 5", "primary.pairs", "needs 6"),
     ("margin: 0.5", "margin: 0.001", "primary.margin", "below the seat's own A/A half width"),
-    ("pairs: 6", "pairs: 7, secondary: [aggregate-rate]", "primary.secondary", "needs an order of its own"),
+    ("pairs: 6", "pairs: 7, secondary: [aggregate-rate]", "primary.secondary", "`version: 2` of the gate decides"),
+    ("pairs: 6", "pairs: 6, secondary: [aggregate-rate]", "primary.pairs", "2 deciding metrics need 7"),
+    ("pairs: 6", "pairs: 9, secondary: [decode-rate]", "primary.secondary", "declared twice"),
     (
         "margin: 0.5, pairs: 6",
         "margin: 0.04, pairs: 6, pairing: boot",

@@ -56,6 +56,32 @@ def test_the_text_says_what_a_reader_asks_first(workspace: Path, demo_runner: Pr
         assert part in text
 
 
+def test_the_text_says_whether_what_was_disturbed_counted(demo_runner: PrivateKey, tmp_path: Path) -> None:
+    run = make_run()
+    plain = (
+        write_folder(run.record, demo_runner, run.write_evidence(tmp_path / "run"), tmp_path / "calm")
+    ) / "report.md"
+    assert "disturbed" not in plain.read_text()
+    first, second, third, *others = run.record.samples
+    busy = [one.model_copy(update={"disturbed": ("foreign fraction",)}) for one in (first, second, third)]
+    windows = tuple(
+        window.model_copy(update={"arm": "incumbent"}) if window.id == third.window else window
+        for window in run.record.plan.windows
+    )
+    plan = run.record.plan.model_copy(update={"windows": windows})
+    record = run.record.model_copy(update={"plan": plan, "samples": (busy[0], first, *busy[1:], *others)})
+    text = (
+        write_folder(record, demo_runner, run.write_evidence(tmp_path / "run"), tmp_path / "busy") / "report.md"
+    ).read_text()
+    lines = text.partition("## Measured while the machine was disturbed")[2].splitlines()
+    assert lines[4:8] == [
+        f"| {first.window} | foreign fraction | not counted: it was measured again |",
+        f"| {second.window} | foreign fraction | its pair was not counted |",
+        f"| {third.window} | foreign fraction | counted |",
+        "",
+    ]
+
+
 def test_what_an_order_says_cannot_become_markup(demo_runner: PrivateKey, tmp_path: Path) -> None:
     run = make_run()
     record = run.record.model_copy(update={"environment": {"machine": "a|b\n# <script>"}})

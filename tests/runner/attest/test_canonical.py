@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from runner.attest.canonical import parse_canonical
+from runner.attest.canonical import parse_canonical, quickly
 from runner.digest import canonical_json
 from runner.errors import TrustError
 
@@ -65,3 +66,42 @@ def test_another_spelling_of_the_same_value_is_refused(value: object) -> None:
 def test_bad_input_is_refused_by_name(text: bytes, reason: str) -> None:
     with pytest.raises(TrustError, match=f"(?i){reason}"):
         parse_canonical(text, "x")
+
+
+SPELLINGS = st.one_of(
+    JSON.map(canonical_json),
+    JSON.map(lambda value: json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode()),
+    JSON.map(msgspec.json.encode),
+    st.from_regex(r"\A-?[0-9]{1,25}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?\Z").map(str.encode),
+    st.from_regex(r'\A\{("[a-c\\\\u0]{0,3}":[0-9],){1,2}"[a-c]{0,2}":[0-9]\}\Z').map(str.encode),
+    st.binary(max_size=12),
+)
+
+
+@given(SPELLINGS)
+@example(b"1e16")
+@example(b"1e-7")
+@example(b"-0")
+@example(b'["\\u001F"]')
+@example(b'{"b":1,"aa":2}')
+@example(b'{"a":1,"a":1}')
+@example(b"9007199254740993.0")
+def test_what_is_taken_quickly_is_what_python_reads_and_writes(data: bytes) -> None:
+    found = quickly(data)
+    if found is not msgspec.UNSET:
+        assert repr(found) == repr(json.loads(data))
+        assert canonical_json(found) == data
+
+
+@given(JSON)
+@example(dict.fromkeys(map(chr, (*range(0x180), 0x2028, 0xFFFF, 0x1F600)), 0.5))
+def test_nearly_everything_is_taken_quickly(value: object) -> None:
+    """Floats with an exponent alone are spelt in two ways."""
+    data = canonical_json(value)
+    assert quickly(data) == value or any("e" in repr(one) for one in _floats(value))
+
+
+def _floats(value: object) -> list[float]:
+    if isinstance(value, dict | list):
+        return [one for inner in (value.values() if isinstance(value, dict) else value) for one in _floats(inner)]
+    return [value] if isinstance(value, float) else []

@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from runner.attest.keys import PrivateKey
-from runner.commands import decisions, evidence
+from runner.commands import canon, decisions, evidence
 from runner.decide import Desk
 from runner.errors import InputError, TrustError
 from runner.gates.registry import Withdrawn
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("rate_gate", "private_home")
 APP = typer.Typer()
 evidence.register(APP)
 decisions.register(APP)
+canon.register(APP)
 
 
 def call(*arguments: str | Path, code: int = 0) -> str:
@@ -95,6 +96,10 @@ def test_a_place_that_is_not_there_is_named_and_not_made(here: Path, tmp_path: P
     for place in (tmp_path / "none/x.html", tmp_path):
         with pytest.raises(InputError, match="no place for a page"):
             call("review", "r0", "--html", place)
+        with pytest.raises(InputError, match="no place for a card"):
+            call("card", here, "--output", place)
+    with pytest.raises(InputError, match="no place for a copy"):
+        call("product", "r0", "--to", tmp_path / "none/pack")
     assert not (tmp_path / "none").exists()
     with pytest.raises(InputError, match="no file of signers"):
         call("verify", here / "reports", "--allowed-signers", tmp_path / "none")
@@ -136,6 +141,21 @@ def test_verify_with_a_file_of_signers_and_a_named_workspace(
     text = call("verify", folder, "--allowed-signers", signers, "--workspace", here)
     assert f"trusted by {signers}:1 (a file of yours, or named by you)" in text
     assert "intent is missing" in call("verify", folder, "--allowed-signers", signers, code=3)
+
+
+def test_a_named_workspace_that_is_none_is_said_to_be_none(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = here / "reports/mini-lna2/r0"
+    for named in (tmp_path, tmp_path / "none", here / "reports"):
+        with pytest.raises(InputError, match="not a workspace"):
+            call("verify", report, "--workspace", named)
+    monkeypatch.setenv("CARVE_WORKSPACE", str(tmp_path))
+    assert "not a workspace" in call("verify", report, code=3)
+    for words in (("reports",), ("canon",)):
+        with pytest.raises(InputError, match="not a workspace"):
+            call(*words)
+    assert not (tmp_path / "canon").exists()
 
 
 def test_a_withdrawn_gate_is_said_and_still_verifies(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

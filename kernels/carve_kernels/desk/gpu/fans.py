@@ -73,6 +73,10 @@ class FanProblem:
         assert isinstance(other, FanProblem)
         self.x.copy_(other.x)
 
+    def renew(self, source: torch.Generator) -> None:
+        """Other rows."""
+        self.x.copy_(material.inputs(source, "gaussian", *self.x.shape))
+
     def incumbents(self, module: ModuleType) -> Mapping[str, Callable[[], list[torch.Tensor]]]:
         """exllamav3's single launches, and its grouped one."""
         return incumbents.dense(module, self.fan, self.x)

@@ -82,8 +82,9 @@ def _pressure(request: Mapping[str, Any]) -> Answer:
     with tempfile.TemporaryDirectory() as folder:
         family, library = str(request["family"]), Path(request["libraries"]["candidate"])
         counted = counters.run(family, library, own.kernel, seed, **cases, folder=Path(folder))
-    for case in answer["cases"] if counted else ():
-        case["counters"] = counted[case["id"]]
+    if counted:
+        for case in answer["cases"]:
+            case["counters"] = counted[case["id"]]
     return answer
 
 

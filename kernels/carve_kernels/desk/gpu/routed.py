@@ -169,6 +169,11 @@ class RoutedProblem:
         self.ids.copy_(other.ids)
         self.route_weights.copy_(other.route_weights)
 
+    def renew(self, source: torch.Generator) -> None:
+        """Other rows, for the same experts."""
+        self.x.copy_(material.inputs(source, "gaussian", *self.x.shape))
+        self._expected.clear()
+
     def incumbents(self, module: ModuleType) -> Mapping[str, Callable[[], list[torch.Tensor]]]:
         """exllamav3's routed experts; the cooperative kernel where the version has it."""
         bits = self.experts.bits[0]
@@ -183,6 +188,7 @@ class RoutedWorkload:
         self.library, self.device, self.kernel = MoeLibrary(library), device, kernel
         self.describe = self.library.native.describe()
         self._served: dict[tuple[int, int], Experts] = {}
+        self._weights: int | None = None
 
     def parity(self, seed: int) -> Iterator[Group]:
         """Every row count for K 2 and K 3 at the served shape; other formats and an odd shape in brief."""
@@ -211,12 +217,22 @@ class RoutedWorkload:
         return self._served[seed, bits]
 
     def rotating(self, seed: int, bits: int, rows: int, routes: Chosen = "uniform") -> list[Problem]:
-        """Sixteen sets of routes over a layer of 201 MB (K 2); weights that a half can hold, for incumbents."""
-        source, made = material.generator(seed + 7, self.device), self.served(0, bits)
-        told = recorded(rows, SETS, SERVED.experts, self.device) if routes == "recorded" else None
+        """Sets of routes over a layer of 201 MB (K 2); weights that a half can hold, for incumbents.
+
+        Sixteen uniform random sets; of few rows as many as it takes until every expert has been dealt once, because
+        sixteen would fit into the cache.
+        """
+        self._weights = self._weights if self._weights is not None else seed  # a layer for all cases of a job
+        source, made = material.generator(seed + 7, self.device), self.served(self._weights, bits)
+        a_set = rows * SERVED.topk
+        sets = max(SETS, SERVED.experts // a_set)
+        told = recorded(rows, sets, SERVED.experts, self.device) if routes == "recorded" else None
+        dealt = torch.rand(SERVED.experts, generator=source, device=self.device).argsort() if sets > SETS else None
         problems = []
-        for place in range(SETS):
+        for place in range(sets):
             order = torch.rand(rows, SERVED.experts, generator=source, device=self.device).argsort(dim=1)
+            if dealt is not None:
+                order = dealt[place * a_set : (place + 1) * a_set].reshape(rows, SERVED.topk)
             weights = torch.rand(rows, SERVED.topk, generator=source, device=self.device).half().float()
             x = material.inputs(source, "gaussian", rows, SERVED.hidden)
             ids = told[place] if told else order[:, : SERVED.topk].int().contiguous()

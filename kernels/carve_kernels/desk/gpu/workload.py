@@ -55,6 +55,10 @@ class Problem(Protocol):
         """Copy another problem's inputs (same layer and rows) into this one's buffers."""
         ...
 
+    def renew(self, source: torch.Generator) -> None:
+        """Other inputs into its buffers, which it shares with calls of other kernels."""
+        ...
+
     def incumbents(self, module: ModuleType) -> Mapping[str, Callable[[], list[torch.Tensor]]]:
         """Calls of another library's kernels on the same inputs, by name."""
         ...
