@@ -11,6 +11,7 @@ import yaml
 
 from runner.gates.base import GateInput
 from tests.gates import (
+    cases_agreement,
     cases_answered,
     cases_answers,
     cases_by_class,
@@ -70,6 +71,7 @@ CASES = {
     "score": cases_answers.score,
     "vision": cases_answers.vision,
     "agreement": cases_answers.agreement,
+    "agreement@2": cases_agreement.agreement,
     "launches": cases_traces.launches,
     "eager-gap": cases_traces.eager_gap,
     "rank-skew": cases_traces.rank_skew,
