@@ -330,7 +330,10 @@ class RoutedWorkload:
             "rows-33": ("rows-above-limit", many.launch(many.outputs())),
             "flat-ids": ("error", call(few.x, *flat, out)),
             "float32-x": ("error", call(few.x.float(), few.ids, few.route_weights, out)),
-            "another-width": ("error", call(few.x[:, : SMALL.hidden // 2].contiguous(), few.ids, few.route_weights, out)),
+            "another-width": (
+                "error",
+                call(few.x[:, : SMALL.hidden // 2].contiguous(), few.ids, few.route_weights, out),
+            ),
         }
 
     def wrong_calls(self) -> Mapping[str, tuple[str, str]]:
