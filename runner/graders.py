@@ -13,6 +13,20 @@ IN_THE_ENGINE = ("plugin", "witness")
 """Trees below ``serve`` that every rank imports and answers for."""
 
 
+NATIVE = ("cpu", "cuda")
+"""Folders below ``kernels`` that libraries are compiled from; what a compiler makes of them is not twice the same."""
+
+
+def native_subjects() -> dict[str, str]:
+    """Digest of each folder of native sources as they lie in this checkout, ``sources.<folder>``."""
+    root = source_root() / "kernels"
+    return {f"sources.{name}": sha256_tree(root, filter(_native, (root / name).rglob("*"))) for name in NATIVE}
+
+
+def _native(path: Path) -> bool:
+    return path.suffix in (".cu", ".cuh", ".cpp", ".h")
+
+
 def tree_subjects() -> dict[str, str]:
     """Digest of each grader's sources, ``tree.<grader>``."""
     root = source_root()

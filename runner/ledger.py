@@ -196,18 +196,22 @@ def _visible(folder: Path) -> list[str]:
 
 
 def _files(workspace: Path) -> Iterator[str]:
-    """Signed files by their path in the workspace."""
+    """Signed files by their path in the workspace; reports a folder too high as well, so that they are refused."""
     for folder in _BY_DIGEST:
         for name in _visible(workspace / folder):
             yield folder + name
     reports, root = workspace / REPORTS, f"{workspace}/"
     for order in _visible(reports):
+        if order == f"report{SUFFIX}":
+            yield f"{REPORTS.as_posix()}/{order}"
         if order == LEDGER.name or not (reports / order).is_dir():
             continue
         for run in _visible(reports / order):
-            name = f"{REPORTS.as_posix()}/{order}/{run}/report{SUFFIX}"
-            if os.path.lexists(root + name):
+            name = f"{REPORTS.as_posix()}/{order}/{run}"
+            if run == f"report{SUFFIX}":
                 yield name
+            elif os.path.lexists(f"{root}{name}/report{SUFFIX}"):
+                yield f"{name}/report{SUFFIX}"
 
 
 def read_entry(where: str, workspace: Path, trust: Trust) -> tuple[str, Signed | Outsider]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from runner.craft.crew import craftsperson
 from runner.craft.dispatch import earlier, settled
 from runner.craft.interruption import interruption
 from runner.errors import InputError
+from runner.graders import native_subjects
 from runner.items import FILE, open_items
 from runner.kill_lines import words_of
 from runner.ledger import Ledger
@@ -59,15 +61,16 @@ class _Judged:
     listed: Listed
     ledger: Ledger
     report: ReportPredicate
+    subjects: Mapping[str, str]
 
 
 def order_states(workspace: Path) -> tuple[OrderStatus, ...]:
     """Every order file of the workspace, by name. Raises TrustError where the ledger does not hold."""
     trust = load_trust(workspace)
     book = ledger.load(workspace, trust)
-    reports = {entry.digest: report for entry, report in book.of(ReportPredicate)}
+    reports = {entry.digest: (report, entry.subjects) for entry, report in book.of(ReportPredicate)}
     listed = [
-        (_Judged(one, book, reports[one.digest]), reports[one.digest].order.digest)
+        (_Judged(one, book, *reports[one.digest]), reports[one.digest][0].order.digest)
         for one in list_reports(book)
         if one.digest in reports
     ]
@@ -180,10 +183,17 @@ def _lacking(order: WorkOrder) -> tuple[str, ...]:
     return missing(order, load_manifest(target.seat))
 
 
+def _outdated(subjects: Mapping[str, str]) -> str:
+    """Words where kernels were judged whose sources are not those of this checkout."""
+    here = native_subjects()
+    changed = [name.partition(".")[2] for name in here if subjects.get(name, here[name]) != here[name]]
+    return f"; kernels/{', kernels/'.join(changed)} has changed since" if changed else ""
+
+
 def _judged(judged: _Judged, again: str) -> tuple[Stage, str, str]:
     report = judged.listed
     struck = "".join(f"; kill line {words_of(line)} struck: {line.action}" for line in lines_struck(judged.report))
-    detail = f"run {report.run}: {report.verdict}, {report.state}{struck}"
+    detail = f"run {report.run}: {report.verdict}, {report.state}{struck}{_outdated(judged.subjects)}"
     if report.state in ("adopted", "rejected"):
         return "decided", detail, "nothing"
     if report.state == "refused":

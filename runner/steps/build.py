@@ -15,7 +15,7 @@ from runner.brief.render import brief_of
 from runner.craft.taken import laid_over, refusable, taken, toy
 from runner.craft.taken import subjects as candidate_subjects
 from runner.digest import sha256_bytes, sha256_file
-from runner.graders import tree_subjects
+from runner.graders import native_subjects, tree_subjects
 from runner.model.base import ROUTED, Operator
 from runner.model.order import KernelOrder, SurveyOrder, WorkOrder, files_of
 from runner.model.seat import SeatManifest
@@ -51,6 +51,7 @@ def build(run: Run) -> Run:
     built |= witness_of(manifest)
     subjects = subjects_of(built) | engine_subjects(manifest) | brief_subject(run) | candidate_subjects(run.folder)
     subjects |= pack_subjects(manifest)
+    subjects |= {} if frozen else native_subjects()  # a frozen candidate brings sources of its own, and their digest
     return replace(run, built=replace(run.built, libraries=built, subjects=subjects))
 
 

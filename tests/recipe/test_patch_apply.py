@@ -223,7 +223,7 @@ def test_a_stale_marker_is_refused_and_can_be_reverted(site: Path) -> None:
     assert patch_apply.apply(site, new) == ["engine/streams.py"]
 
 
-def test_an_edit_after_the_patch_is_drift_and_there_is_a_way_out(site: Path) -> None:
+def test_an_edit_after_the_patch_is_drift(site: Path) -> None:
     patch_apply.apply(site, BOTH)
     file = site / "engine/deep/kernel.cu"
     whole = file.read_bytes()

@@ -104,6 +104,16 @@ def test_one_intent_has_one_report(workspace: Path, demo_runner: PrivateKey, tmp
         ledger.load(workspace, trust_of(workspace))
 
 
+@pytest.mark.parametrize("place", ["reports", "reports/mini-lna2"])
+def test_a_report_a_folder_too_high_is_not_overlooked(
+    workspace: Path, demo_runner: PrivateKey, tmp_path: Path, place: str
+) -> None:
+    folder = publish(workspace, demo_runner, make_run(run="r1"), tmp_path)
+    (folder / "report.dsse.json").rename(workspace / place / "report.dsse.json")
+    with pytest.raises(TrustError, match="another place than its own"):
+        ledger.load(workspace, trust_of(workspace))
+
+
 def test_a_report_stands_where_its_links_lead(workspace: Path, demo_runner: PrivateKey, tmp_path: Path) -> None:
     folder = publish(workspace, demo_runner, make_run(run="r1"), tmp_path)
     folder.rename(folder.with_name("r2"))

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from runner import status
 from runner.attest.keys import PrivateKey
 from runner.cli import run
 from runner.craft.bench import Bench
 from runner.craft.dispatch import dispatch
 from runner.decide import Desk, adopt
 from runner.errors import InputError, StateError, TrustError
+from runner.graders import native_subjects
 from runner.model.order import load_order
 from runner.status import OrderStatus, order_states
 from runner.steps.journal import Journal, events
@@ -170,3 +172,13 @@ def test_an_open_item_stands_in_the_way_of_adoption(
     assert caught.value.found == "open item sanitizer: memcheck was not run (Luna)"
     items.write_text(ITEMS.replace("ORDER", made.record.plan.order).replace("impact: blocks-adoption", CLOSED))
     assert adopt(Desk.open(workspace, demo_adopter), made.record.run, "faster").is_file()
+
+
+def test_a_report_of_other_sources_says_so(
+    kit: Kit, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executed without a frozen candidate, so what was judged are this checkout's own kernels."""
+    ask(capsys, "execute", str(kit.order))
+    assert "has changed" not in state(kit).detail
+    monkeypatch.setattr(status, "native_subjects", lambda: {**native_subjects(), "sources.cpu": "0" * 64})
+    assert "; kernels/cpu has changed since" in state(kit).detail

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from carve_kernels.abi import MAX_LAYERS, CLayerCounters
+from carve_kernels.cuda import counters
 from carve_kernels.cuda.library import ABI_VERSION, MAX_ROWS, TYPES, CExperts, Library, MoeCall
 from runner.errors import InputError
 
@@ -141,20 +142,12 @@ class MoeLibrary:
 
     def cells(self, device: torch.device) -> torch.Tensor:
         """The library's counters, int64 ``[MAX_LAYERS, launches, a histogram of rows, declines]``, where they lie."""
-        return torch.as_tensor(_Cells(self.native.counters_address()), device=device).view(MAX_LAYERS, _CELLS)
+        return counters.at(self.native.counters_address(), (MAX_LAYERS, _CELLS), device)
 
     def counted(self, device: torch.device) -> tuple[int, dict[int, int]]:
         """Launches and launches by rows over all layers, as the kernel counted on the device."""
-        table = self.cells(device).sum(dim=0).tolist()
+        table = counters.copied(self.cells(device)).sum(dim=0).tolist()
         return table[0], {rows: count for rows, count in enumerate(table[1:-1]) if count}
-
-
-class _Cells:
-    """The counters' memory as torch can see it."""
-
-    def __init__(self, address: int) -> None:
-        shape = (MAX_LAYERS * _CELLS,)
-        self.__cuda_array_interface__ = {"shape": shape, "typestr": "<i8", "data": (address, False), "version": 3}
 
 
 def _type(tensor: torch.Tensor) -> int:
