@@ -161,8 +161,10 @@ def test_a_library_of_the_other_form_is_seen() -> None:
     assert all(wanted != answer for wanted, answer in found.values())
 
 
-def test_rows_that_are_not_finite_stay_alone() -> None:
-    assert faults([parity._not_finite(experts("lna2-paired").small(1)[:2])]) == []
+@pytest.mark.parametrize("name", ["lna2", "lna2-paired", "dense"])
+def test_rows_that_are_not_finite_stay_alone(name: str) -> None:
+    subject = FanWorkload(emulated.build("dense"), CPU) if name == "dense" else experts(name)
+    assert faults([parity._not_finite(subject.small(1)[:2])]) == []
 
 
 def test_infinity_that_a_clamp_swallows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,9 +195,13 @@ class DenseGroup:
         """Scratch begins with this many bytes of control words, which are zero between launches."""
         return self.library.scratch_bytes(0, self.in_features, self._out_features)
 
+    def scratches(self) -> tuple[torch.Tensor, ...]:
+        """All scratch made so far: of every stream and of every capture."""
+        return (*self._scratch.values(), *self._captures.all())
+
     def scratch_bytes(self) -> int:
         """Memory held on the device so far."""
-        return self._captures.nbytes() + sum(int(each.nbytes) for each in self._scratch.values())
+        return sum(int(each.nbytes) for each in self.scratches())
 
     def scratch(self, stream: int, device: torch.device) -> torch.Tensor:
         """What eager launches of this stream use, zeroed on first use."""

@@ -61,7 +61,11 @@ class Captures:
             self._held[key] = made
         return self._held[key]
 
+    def all(self) -> tuple[torch.Tensor, ...]:
+        """Every buffer made so far."""
+        spare = [] if self._spare is None else [self._spare]
+        return (*spare, *self._held.values())
+
     def nbytes(self) -> int:
         """Memory held on the device so far."""
-        spare = [] if self._spare is None else [self._spare]
-        return sum(int(memory.nbytes) for memory in (*spare, *self._held.values()))
+        return sum(int(memory.nbytes) for memory in self.all())

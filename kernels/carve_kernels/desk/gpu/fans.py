@@ -191,16 +191,14 @@ class FanWorkload:
         return {}
 
     def addresses(self) -> tuple[int, ...]:
-        """Of each group on the current stream."""
-        stream = torch.cuda.current_stream(self.device).cuda_stream
-        return tuple(group.scratch(stream, self.device).data_ptr() for group in self._groups)
+        """Of each group, stream and capture."""
+        return tuple(held.data_ptr() for group in self._groups for held in group.scratches())
 
     def poison_scratch(self) -> None:
-        """NaN in every partial sum of this stream."""
-        stream = torch.cuda.current_stream(self.device).cuda_stream
+        """NaN in every partial sum; nothing else may run."""
         for group in self._groups:
-            sums = group.scratch(stream, self.device)[group.control_bytes :]
-            sums.fill_(0xFF)
+            for held in group.scratches():
+                held[group.control_bytes :].fill_(0xFF)
 
     def counted(self) -> tuple[int, dict[int, int]]:
         """As the kernel counted on the device."""

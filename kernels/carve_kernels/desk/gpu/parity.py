@@ -138,14 +138,12 @@ def _replays(workload: Workload, problems: list[Problem]) -> Fact:
             direct = [_launched(problem) for problem in variations]
             played, out = one.copy(), one.outputs()
             played.launch(out)
-            workload.poison_scratch()
-            places = _places(workload, out)
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
             played.launch(out)
         bad = torch.zeros((), dtype=torch.int64, device=out[0].device)
-        allocated = torch.cuda.memory_allocated()
+        allocated, places = torch.cuda.memory_allocated(), _places(workload, out)
         with torch.cuda.stream(stream):
             for number in range(count):
                 played.take(variations[number % len(variations)])

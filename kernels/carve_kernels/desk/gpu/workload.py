@@ -125,7 +125,7 @@ class Workload(Protocol):
         ...
 
     def poison_scratch(self) -> None:
-        """Fill whatever scratch the current stream uses, except its control words, with NaN."""
+        """Fill all scratch but its control words with NaN, on the current stream; nothing may run on another one."""
         ...
 
     def addresses(self) -> tuple[int, ...]:
