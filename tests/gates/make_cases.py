@@ -11,6 +11,8 @@ import yaml
 
 from runner.gates.base import GateInput
 from tests.gates import (
+    cases_agreement,
+    cases_answered,
     cases_answers,
     cases_by_class,
     cases_changes,
@@ -61,8 +63,8 @@ CASES = {
     "speed@2": cases_speed_metrics.metrics,
     "four-streams": cases_streams.four_streams,
     "four-streams@2": cases_streams.four_streams_alike,
-    "needle": cases_quality.needle,
-    "kv-window": cases_quality.kv_window,
+    "needle": cases_answered.needle,
+    "kv-window": cases_answered.kv_window,
     "acceptance": cases_speculation.acceptance,
     "greedy-band": cases_speculation.greedy_band,
     "memory": cases_memory.memory,
@@ -72,11 +74,12 @@ CASES = {
     "score": cases_answers.score,
     "vision": cases_answers.vision,
     "agreement": cases_answers.agreement,
+    "agreement@2": cases_agreement.agreement,
     "launches": cases_traces.launches,
     "eager-gap": cases_traces.eager_gap,
     "rank-skew": cases_traces.rank_skew,
     "rank-skew@2": cases_traces.rank_skew_of_others,
-    "finish": cases_quality.finish,
+    "finish": cases_answered.finish,
     "sensitivity": cases_product.sensitivity,
     "restore": cases_desk.restore,
 }
