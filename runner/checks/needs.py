@@ -16,12 +16,20 @@ from runner.plan_speculation import SPECULATION
 from runner.plan_traces import LAYER_KERNELS, ON_TRACES, has_profiler
 
 Path = tuple[str | int, ...]
+_BLIND = {
+    "memory": "passes where nothing was predicted",
+    "rank-skew": "compares the slowest rank with itself too: one of two may lag twice as far as the limit",
+}
+"""What the first version of a gate does not see, and the second does."""
 
 
 def needs(path: Path, order: RunnableOrder, request: GateRequest, manifest: SeatManifest) -> Iterator[Fault]:
     """Faults of one gate."""
     if request.name in ON_TRACES:
         yield from _traced(path, order, request, manifest)
+    if request.version == 1 and request.name in _BLIND:
+        message = f"{request.name}: version 1 {_BLIND[request.name]}: ask for version 2"
+        yield Fault((*path, "version"), message)
     if request.name == "memory":
         yield from unpredictable(path, order, request, manifest)
     if request.name == "rank-skew" and manifest.tensor_parallel < 2:

@@ -17,7 +17,7 @@ GATES = {
     "needle": "{name: needle, windows: {%s}}",
     "parity": "{name: parity, windows: {%s}}",
     "finish": "{name: finish, windows: {%s}}",
-    "memory": "{name: memory, parameters: {predicted: [kv_cache_tokens]}, windows: {%s}}",
+    "memory": "{name: memory, version: 2, parameters: {predicted: [kv_cache_tokens]}, windows: {%s}}",
     "four-streams": "{name: four-streams, windows: {%s}}",
     "launches": "{name: launches, windows: {layer_kernels: {incumbent: [moe], candidate: [moe]}, %s}}",
 }

@@ -70,13 +70,22 @@ def test_a_toy_has_no_weights_to_predict() -> None:
     assert "weights_bytes cannot be predicted here: seat fake-tp8 loads no pack" in fault
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_one_rank_has_none_to_be_compared_with(version: int) -> None:
-    skew = f"""  - name: rank-skew
-    version: {version}
+def test_one_rank_has_none_to_be_compared_with() -> None:
+    skew = """  - name: rank-skew
+    version: 2
     windows:
-      layer_kernels: {{incumbent: ["*exl3_moe*"], candidate: ["*routed_experts*"]}}
+      layer_kernels: {incumbent: ["*exl3_moe*"], candidate: ["*routed_experts*"]}
   - name: finish
 """
     (fault,) = faults("h200-lna2", ("  - name: finish\n", skew))
     assert fault == "gates.16.name: seat h200-mini has one rank: there is none that it could be compared with"
+
+
+@pytest.mark.parametrize(
+    ("gate", "words"),
+    [("memory", "passes where nothing was"), ("rank-skew", "compares the slowest rank")],
+)
+def test_the_first_version_is_not_asked_for_any_more(gate: str, words: str) -> None:
+    (fault,) = faults("h200-lna2-tp2", (f"  - name: {gate}\n    version: 2\n", f"  - name: {gate}\n"))
+    assert f"{gate}: version 1 {words}" in fault
+    assert fault.endswith("ask for version 2")
