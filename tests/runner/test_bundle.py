@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from runner.steps import report as report_step
 from runner.steps.journal import events
 from runner.steps.seats import load_manifest
 from runner.workspace import make_workspace
-from tests.runner.flow_orders import kernel_order
+from tests.runner.flow_orders import QUALITY, kernel_order
 
 Contents = dict[str, bytes]
 Change = Callable[[dict[str, Any], Contents], None]
@@ -104,7 +105,7 @@ def is_as_it_was() -> bool:
     """Nothing was signed, nothing of the bundle lies in the run's folder, and the honest bundle can still be sealed."""
     left = [name for name in ("boots", "evidence", "logs", "record.json", "draft") if (run_folder() / name).exists()]
     kinds = {event.kind for event in events(run_folder() / JOURNAL)}
-    signed = list((state_home().parent / "workspace" / "reports").glob("*/2*"))
+    signed = list((state_home().parent / "workspace" / "reports").glob("*/*/report.dsse.json"))
     return not left and not signed and not kinds & {"bundle-taken-in", "boot-ended", "window-closed", "reported"}
 
 
@@ -142,7 +143,7 @@ WAYS_OUT = (
     "evidence/no-such-window.json",
     "evidence/kept/{window}.1.json",
     "evidence/disturbed/{window}.0.json",
-    "evidence/restored.json",
+    "evidence/restore.json",
     "Evidence/{window}.json",
     "boots/{boot}.JSON",
     "boots/{boot}/x.json",
@@ -153,6 +154,10 @@ WAYS_OUT = (
     "plan.json",
     "journal.jsonl/x",
 )
+
+
+def _with(name: str, told: dict[str, Any], contents: Contents) -> None:
+    contents[name] = b"yours"
 
 
 def test_no_name_leads_anywhere_else(job: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,9 +172,7 @@ def test_no_name_leads_anywhere_else(job: Path, home: Path, capsys: pytest.Captu
         name = way.format(victim=victim, window=window, boot=boot)
         shutil.rmtree(job / "bundle")
         shutil.copytree(whole, job / "bundle")
-        told = json.loads((whole / NAMES).read_bytes())
-        told["files"][name] = sha256_bytes(b"yours")
-        (job / "bundle" / NAMES).write_bytes(canonical_json(told))
+        changed(job, partial(_with, name))
         assert sealed(job) == 3, way
         assert "no measurement leaves" in capsys.readouterr().err, way
         assert is_as_it_was(), way
@@ -314,7 +317,26 @@ def test_a_kill_line_strikes_by_the_evidence_alone(job: Path, capsys: pytest.Cap
     assert "the bundle is not whole" in capsys.readouterr().err
     assert is_as_it_was()
     assert sealed(job, "--partial") in (0, 1, 2)
-    assert list((state_home().parent / "workspace" / "reports").glob("*/2*"))
+    assert list((state_home().parent / "workspace" / "reports").glob("*/*/report.dsse.json"))
+
+
+def test_a_kill_line_that_struck_there_strikes_here(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The honest neighbour: boots are missing because the gate failed, and the bundle is sealed as it is."""
+    make_workspace(home / "workspace")
+    late = "  - {name: knock-out, windows: {tokens: 8}}\n"
+    text = kernel_order("half-k", gates=QUALITY + late) + "kill_lines:\n  - gate: kld\n"
+    (home / "order.yaml").write_text(text, encoding="utf-8")
+    surroundings(home, monkeypatch)
+    assert command(["execute", str(home / "order.yaml"), "--quiet"]) == 2
+    job = run_folder() / "job"
+    assert host.main([str(job)]) == 0
+    assert "killed" in {event.kind for event in events(job / JOURNAL)}
+    capsys.readouterr()
+    assert sealed(job, "--json") == 1
+    verdicts = {one["gate"]: one["status"] for one in json.loads(capsys.readouterr().out)["verdicts"]}
+    assert (verdicts["kld@1"], verdicts["knock-out@1"]) == ("FAIL", "NOT_RUN")
 
 
 def test_a_note_that_was_removed_is_missed(
@@ -401,8 +423,7 @@ def test_an_absent_engine_is_no_refusal(
         assert host.main([str(planned)]) == 2
     assert "expected" not in capsys.readouterr().err
     assert not list((planned / "boots").glob("*"))
-    assert host.main([str(planned)]) == 0
-    assert sealed(planned) == 0
+    assert host.main([str(planned), "0"]) == 2  # the job goes on where the engine is there
 
 
 def test_a_process_counts_what_torch_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
