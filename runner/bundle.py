@@ -103,6 +103,7 @@ def taken_in(run: Run, folder: Path, *, partial: bool = False) -> Iterator[Run]:
         made = _filled(_emptied(run), plan, bundle)
         if not partial:
             _require_whole(made, bundle, str(folder))
+        made.journal.write(TAKEN_IN, host=bundle.told.host.model_dump(mode="json"))
         yield made
     except (EvidenceError, InputError, TrustError):
         _emptied(run)
@@ -233,7 +234,6 @@ def _filled(run: Run, plan: Plan, bundle: Bundle) -> Run:
         write_whole(run.folder / name, content)
     for event in bundle.events:
         run.journal.write(event.kind, **event.facts)
-    run.journal.write(TAKEN_IN, host=bundle.told.host.model_dump(mode="json"))
     seed = bytes.fromhex((run.folder / "seed").read_text())
     intent = sha256_bytes((run.folder / "intent.dsse.json").read_bytes())
     return replace(run, seal=Sealed(plan, bundle.told.plan_digest, seed, intent))
