@@ -22,7 +22,7 @@ from runner.away import BUNDLE_LIMIT, FILES, JOURNAL, MEASURING, NAMES
 from runner.digest import sha256_bytes
 from runner.errors import EvidenceError, InputError, StateError, TrustError
 from runner.files import read_plain, write_whole
-from runner.identity import host_faults, identity_faults
+from runner.identity import identity_faults
 from runner.ledger import REPORTS
 from runner.model.base import Digest, Record
 from runner.model.boot import BootRecord
@@ -139,8 +139,6 @@ def open_bundle(run: str, plan: Plan, folder: Path) -> Bundle:
             found=", ".join(sorted(named)) or "none",
             next_step="measure the job anew from a fresh copy",
         )
-    if moved := host_faults(boots, plan):
-        raise TrustError("a bundle of two machines", where=where, expected="one device a rank", found="; ".join(moved))
     _require_evidence(contents, boots, where)
     return Bundle(told, contents, events, boots)
 

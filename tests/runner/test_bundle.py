@@ -276,7 +276,7 @@ REFUSED = (
     (host_of_another, "two machines"),
     (two_hosts_in_the_journal, "two machines"),
     (no_host_in_the_journal, "two machines"),
-    (another_device, "two machines"),
+    (another_device, "boots of two machines in one report"),
 )
 
 
@@ -378,6 +378,12 @@ def test_a_machine_without_the_seat_measures_nothing(
     monkeypatch.setattr(host, "load_manifest", lambda name: elsewhere)
     assert host.main([str(planned)]) == 2
     assert "the seat's engine is not installed" in capsys.readouterr().err
+    of_gpus = load_manifest("h200-mini")
+    monkeypatch.setattr(host, "load_manifest", lambda name: of_gpus)
+    monkeypatch.setattr(host, "installed_engine", lambda distribution: {})
+    monkeypatch.setattr(host, "visible_gpus", lambda: "0")
+    assert host.main([str(planned)]) == 2
+    assert "no GPU here" in capsys.readouterr().err
     assert not (planned / "bundle").exists()
     assert not (planned / "boots").exists()
 
