@@ -9,9 +9,10 @@
 Our own forward is the training module on the decoded weights, in float32; with its products in float16 it says what
 that format costs. Whether the host agrees is for gate ``agreement`` to say: it asks the served engine for these tokens.
 
-The gate's rule for the largest error was chosen after that error had been seen. It is right on its own all the same:
-the library differs from itself by 0.091 on one row when it merely reads the documents in another batch size, so a
-distance of that scale on a single row cannot tell a pack that is read wrongly from one that is read rightly.
+The second version of the gate asks it of every row, on the library's own side of every choice of experts that rounding
+decides (:mod:`recipe.routing`). The first held the largest error against what another batch size costs the library
+itself, 0.091 on one row: the same ties, not told apart. Both rules were chosen after such errors had been seen; what a
+library says of a pack made later is their test.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from recipe.mini import dequantise
 from recipe.mini.export import export, restore
 from recipe.pack import read_pack
 from recipe.product import Job
+from recipe.routing import follow, logits_of
 from runner.digest import sha256_file
 from runner.errors import EvidenceError
 from runner.model.order import BakeOrder, load_order
@@ -78,14 +80,6 @@ def forward_of(pack: Path) -> Any:
         return restore(dequantise.dequantise(pack, Path(folder) / "float"), draft=False)
 
 
-def logits_of(model: Any, tokens: NDArray[np.integer], *, half: bool = False) -> NDArray[np.float32]:
-    """Logits ``[documents, length, vocabulary]``; with ``half`` every matrix product is taken in float16."""
-    model.eval()
-    with torch.no_grad(), torch.autocast("cpu", torch.float16, enabled=half):
-        found: NDArray[np.float32] = model.lm_head(model(torch.from_numpy(tokens.astype(np.int64)))).float().numpy()
-    return found
-
-
 def logprobs(logits: NDArray[np.floating], tokens: NDArray[np.integer]) -> NDArray[np.float32]:
     """Log-probability ``[documents, length - 1]`` of every token but each document's first."""
     scores = torch.log_softmax(torch.from_numpy(np.ascontiguousarray(logits[:, :-1], np.float32)), dim=-1)
@@ -117,11 +111,15 @@ def measure(pack: Path, host: Path) -> dict[str, Any]:
     half = distances(logits_of(model, tokens, half=True), ours)
     rows = {"tokens": tokens, "theirs": logprobs(theirs, tokens), "ours": logprobs(ours, tokens)}
     rows |= {"distances": distances(theirs, ours), "float16": half}
+    routed = follow(model, tokens, theirs)
+    rows |= {"routed": routed.distance, "routed_float16": routed.float16}
     documents = [
         {name: [round(value, 7) for value in values[number].tolist()] for name, values in rows.items()}
+        | {"ties": routed.ties[number], "others": [list(one) for one in routed.others[number]]}
         for number in range(len(tokens))
     ]
     facts = {name: str(told[name]) for name in ("exllamav3", "torch", "device")}
+    facts |= {"tie": f"{routed.tie:.7f}", "choices": str(routed.choices)}
     facts["another_batch"] = f"{float(told['another_batch']):.7f}"
     return facts | digests | {"record": sha256_file(host), "documents": documents}
 
@@ -157,8 +155,10 @@ def compare(pack: Path, host: Path) -> dict[str, Any]:
     mine, other = (perplexity([document[name] for document in documents]) for name in ("ours", "theirs"))
     spreads = {
         name: [f"{value:.6f}" for value in np.quantile([document[name] for document in documents], (0.5, 0.9, 1.0))]
-        for name in ("distances", "float16")
+        for name in ("distances", "float16", "routed", "routed_float16")
     }
+    found |= {"ties": sum(document["ties"] for document in documents)}
+    found |= {"others": sum(len(document["others"]) for document in documents)}
     return (
         found
         | {"rows": sum(len(document["tokens"]) for document in documents)}

@@ -209,8 +209,15 @@ def _planted(recipe: Bake, coded: Mapping[str, Entry], work: Path) -> Mapping[st
     if fault is None:
         return coded
     name = f"{fault.module}.svh"
-    with np.errstate(over="ignore"):  # a factor that float16 cannot hold is a fault too
+    with np.errstate(over="ignore"):
         wrong = (coded[name].read().astype(np.float64) * float(Decimal(fault.factor))).astype(np.float16)
+    if not (wrong.any() and np.isfinite(wrong).all()):
+        raise InputError(
+            "the planted fault makes scales that no pack may hold, so no gate would see it",
+            where=name,
+            expected="a factor that leaves them finite and not all zero",
+            found=fault.factor,
+        )
     file = work / "planted.safetensors"
     pack_write.write_shard(file, {name: wrong})
     return {**coded, **{entry.name: entry for entry in read_header(file).entries}}

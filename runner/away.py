@@ -38,6 +38,8 @@ CANDIDATE, LIBRARIES, DIGESTS = "candidate.json", "libraries", "files"
 _TRAVELS = ("*.py", "*.yaml", "*.cpp", "*.j2")
 _SERVED = ("recipe/mini/text/*", "serve/witness/native/*", "kernels/cpu/abi.h")
 """What an engine's boots read besides code."""
+_DESK = ("recipe/mini/pack/model-00004-of-00006.safetensors",)
+"""What a desk reads besides code: a layer of experts that training made."""
 _KEPT = ("boots/*.json", "evidence/*.json", "evidence/*/*.json", "logs/*.log")
 _SCRIPT = """#!/bin/sh
 # Measure this job on the machine it is for: Python with torch, pydantic, PyYAML and httpx, no key, no git.
@@ -61,7 +63,10 @@ def write_job(run: Run) -> Path:
         for pattern in _TRAVELS:
             for path in (root / tree).rglob(pattern):
                 _copy(path, job / "code" / path.relative_to(root))
-    if run.manifest.adapter != "desk":
+    if run.manifest.adapter == "desk":
+        for pattern in _DESK:
+            _copy(root / pattern, job / "code" / pattern)
+    else:
         served = [path for pattern in _SERVED for path in sorted(root.glob(pattern))]
         served += sorted((root / run.manifest.pack).glob("*"))  # none of the toy's, and none that is made from a seed
         for path in served:

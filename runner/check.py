@@ -174,6 +174,8 @@ def _primary(order: KernelOrder | GateOrder, manifest: SeatManifest) -> Iterator
         return
     if "speed" not in names:
         yield Fault(("primary",), "a primary metric without the gate speed decides nothing")
+    if not primary.languages or len(set(primary.languages)) < len(primary.languages):
+        yield Fault(("primary", "languages"), "a rate is read of one language or several, each once")
     metrics = (primary.metric, *primary.secondary)
     if len(set(metrics)) < len(metrics):
         yield Fault(("primary", "secondary"), f"a metric is declared twice: {', '.join(metrics)}")

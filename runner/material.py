@@ -1,8 +1,8 @@
 """Whether what a window was asked is what the sealed seed and plan draw: the plan's digest keys every draw, so a plan
 that was changed afterwards asks for other documents, needles, perturbations and desk jobs than those in its evidence.
 
-Checked are the numbers of the drawn documents, not their text: which token ids a document has, the engine's tokenizer
-says.
+Nothing is left out of what the plan asks for. Checked are the numbers of the drawn documents, not their text: which
+token ids a document has, the engine's tokenizer says.
 """
 
 from __future__ import annotations
@@ -78,12 +78,47 @@ def check_material(evidence: Evidence, plan: Plan, draw: Draw, where: str) -> No
         )
 
 
+def planned_material(window: PlannedWindow) -> dict[str, dict[str, str]]:
+    """Language by name of each text, needle, item or card that the window's arguments ask for, by their kind.
+
+    Kinds of which the arguments do not say it all are left out. Clients take languages in turn, so that a text that was
+    left out, or is called another language's, shows.
+    """
+    arguments, planned = window.arguments, dict[str, dict[str, str]]()
+    if isinstance(cards := arguments.get("cards"), int):
+        planned["cards"] = {f"c{number + 1}": "" for number in range(cards)}
+    told = arguments.get("languages", [arguments["language"]] if "language" in arguments else None)
+    if not isinstance(told, list) or not told:
+        return planned
+    names = [str(language) for language in told]
+    if isinstance(texts := arguments.get("documents", arguments.get("texts")), int):
+        planned["texts"] = {f"d{number + 1:03d}-{language}": language for number, language in _in_turn(names, texts)}
+    elif isinstance(streams := arguments.get("streams"), int) and window.instrument.partition("@")[0] == "speed":
+        planned["texts"] = {f"{language}-{stream + 1}": language for language in names for stream in range(streams)}
+    if isinstance(items := arguments.get("items"), int):
+        planned["items"] = {f"i{number + 1:03d}": language for number, language in _in_turn(names, items)}
+    if isinstance(depths := arguments.get("depths"), list):
+        planned["needles"] = {f"{language}-{depth:02d}": language for language in names for depth in depths}
+    return planned
+
+
+def _in_turn(languages: list[str], count: int) -> Iterator[tuple[int, str]]:
+    return ((number, languages[number % len(languages)]) for number in range(count))
+
+
 def _strangers(evidence: Evidence, window: PlannedWindow, draw: Draw) -> Iterator[str]:
     material: dict[str, Any] = evidence.material
     label = str(window.arguments.get("material", window.id))
     drawn = material.get(DRAWN, {})
     if not drawn and material.keys() & {"texts", "needles", "prompts", "items"}:
         yield "texts without the numbers of their documents"
+    for kind, planned in planned_material(window).items():
+        if kind not in material:
+            continue
+        found = {name: each.get("language", "") for name, each in material[kind].items()}
+        if found != planned:
+            odd = sorted(found.items() ^ planned.items())
+            yield f"other {kind} than planned, {odd[0][0]} ({odd[0][1]}) ..."
     for language, part in drawn.items():
         documents = part["documents"]
         if documents != draw.permutation(f"{label}/{language}", part["of"])[: len(documents)]:

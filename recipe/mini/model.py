@@ -6,6 +6,7 @@ layer, which on a GPU is faster than gathering at this size. The draft (MTP) lay
 i + 1 (zero at position 0) and predicts token i + 2.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -126,7 +127,8 @@ class Experts(nn.Module):
     """Routed experts and the shared one (stored last, weight 1), all computed for every token.
 
     ``gate_proj`` and ``up_proj`` are [experts + 1, width, hidden], ``down_proj`` is [experts + 1, hidden, width].
-    ``load`` counts the tokens each routed expert was chosen for since it was last cleared.
+    ``load`` counts the tokens each routed expert was chosen for since it was last cleared. ``chooser``, where there is
+    one, chooses in place of the highest scores: corrected scores [tokens, experts] to expert numbers [tokens, top].
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -144,14 +146,15 @@ class Experts(nn.Module):
         self.register_buffer("correction", torch.zeros(count))
         self.register_buffer("load", torch.zeros(count), persistent=False)
         self.noise = 0.0
+        self.chooser: Callable[[Tensor], Tensor] | None = None
 
     def route(self, hidden: Tensor) -> Tensor:
         """[tokens, hidden] to float32 weights [tokens, experts]: sigmoid scores, the top ones by corrected score."""
         with torch.autocast(hidden.device.type, enabled=False):
             scores = functional.linear(hidden.float(), self.router.float()).sigmoid()
-            chosen = torch.zeros_like(scores).scatter_(
-                1, (scores.detach() + self.correction).topk(self.top, dim=1).indices, 1.0
-            )
+            ranked = scores.detach() + self.correction
+            best = self.chooser(ranked) if self.chooser else ranked.topk(self.top, dim=1).indices
+            chosen = torch.zeros_like(scores).scatter_(1, best, 1.0)
             if self.training:
                 self.load += chosen.sum(0)
             weights = scores * chosen

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import pybase64
 from pydantic import ValidationError
 
 from runner.attest import sshsig
@@ -123,10 +124,10 @@ def _usual(data: bytes) -> Envelope | None:
         return None
     encoded = data[len(_HEAD) : end]
     try:
-        payload, signature = binascii.a2b_base64(encoded), binascii.a2b_base64(found["sig"])
+        payload, signature = (pybase64.b64decode(each, validate=True) for each in (encoded, found["sig"]))
     except binascii.Error:
         return None
-    if (base64.b64encode(payload), base64.b64encode(signature)) != (encoded, found["sig"]):
+    if (pybase64.b64encode(payload), pybase64.b64encode(signature)) != (encoded, found["sig"]):
         return None  # no base64, or other padding bits: another spelling of the same bytes
     return Envelope(payload, (Signature(found["keyid"].decode(), signature),), sha256_bytes(data))
 

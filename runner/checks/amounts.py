@@ -165,8 +165,10 @@ def _wrong(name: str, value: JsonValue, default: object) -> str:
         right = isinstance(value, int) and not isinstance(value, bool) and (value >= least or value < 0)
         return "" if right else f"a whole number, at least {least}"
     if name == "languages":
-        right = isinstance(value, list) and bool(value) and all(one in LANGUAGES for one in value)
-        return "" if right else f"a list of {', '.join(LANGUAGES)}"
+        right = (
+            isinstance(value, list) and bool(value) and all(value.count(one) == 1 and one in LANGUAGES for one in value)
+        )
+        return "" if right else f"a list of {', '.join(LANGUAGES)}, each once"
     if name == "routes":
         kinds = ("uniform", "recorded")
         right = isinstance(value, list) and bool(value) and all(value.count(one) == 1 and one in kinds for one in value)

@@ -11,6 +11,7 @@ from runner.errors import InputError
 from runner.gates import (
     acceptance,
     agreement,
+    agreement_v2,
     claims,
     eager_gap,
     engaged,
@@ -91,6 +92,7 @@ _GATES: tuple[Gate, ...] = (
     sanity,
     vision,
     agreement,
+    agreement_v2,
     sensitivity,
     restore,
 )

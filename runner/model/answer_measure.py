@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from runner.model.base import DecimalText, Digest, Record
+from runner.model.scalars import Whole
 
 
 class RankMemory(Record):
@@ -116,6 +117,21 @@ class RowSpread(Record):
     largest: DecimalText
 
 
+class RoutedAgreement(Record):
+    """The same rows beside our forward with the other engine's experts where our choice of them is a tie."""
+
+    distance: RowSpread
+    float16: RowSpread
+    """Of our own forward with its products in float16 and the experts of float32."""
+    tie: DecimalText
+    """Margins of router scores up to this are ties."""
+    choices: Whole
+    """One a token and layer of experts."""
+    ties: Whole
+    others: Whole
+    """Ties where the other engine took the other side."""
+
+
 class AgreementMeasure(Record):
     """Another engine's logits of the served pack."""
 
@@ -130,6 +146,8 @@ class AgreementMeasure(Record):
     another_batch: DecimalText
     """Largest distance of the other engine from itself in another batch composition."""
     documents: tuple[AgreementDocument, ...]
+    routed: RoutedAgreement | None = None
+    """Absent from records of before ties were told apart."""
 
 
 AnswerMeasure = MemoryMeasure | TtftMeasure | SanityMeasure | ScoreMeasure | VisionMeasure | AgreementMeasure

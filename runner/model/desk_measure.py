@@ -20,6 +20,8 @@ class ParityCase(Record):
     finite: bool
     repeat_equal: bool
     declined: str = ""
+    pair_error: DecimalText | None = later(None)
+    """The same error against weights that are the exact sums of their two halves, for kernels that multiply pairs."""
 
 
 class ParityMeasure(Record):

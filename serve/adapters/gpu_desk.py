@@ -28,8 +28,9 @@ _PASSED_ON = ("PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICE
 
 
 def family_of(variant: str) -> str:
-    """The workload a variant belongs to: ``dense``, or the routed experts of every other name."""
-    return "dense" if variant.startswith("dense") else "routed"
+    """The workload a variant belongs to: ``dense``, ``lna`` (its kernel has another name), or the routed experts."""
+    name = variant.partition("-")[0]
+    return name if name in ("dense", "lna") else "routed"
 
 
 def incumbent_library(version: str) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-from runner.model.answer_measure import AgreementDocument, AgreementMeasure, RowSpread
+from runner.model.answer_measure import AgreementDocument, AgreementMeasure, RoutedAgreement, RowSpread
 from runner.model.base import decimal_text
 from runner.model.evidence import Evidence
 from runner.model.plan import PlannedWindow
@@ -34,6 +34,7 @@ def reduce(evidence: Sequence[Evidence], window: PlannedWindow) -> Sample:
             float16=_spread(told, "float16"),
             another_batch=told["another_batch"],
             documents=tuple(documents),
+            routed=_routed(told) if "tie" in told else None,
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         raise missing(own, "facts.agreement in its form") from None
@@ -45,7 +46,8 @@ def _documents(own: Evidence, told: Any) -> tuple[list[AgreementDocument], list[
     for number, document in enumerate(told["documents"], 1):
         name, tokens = f"d{number}", document["tokens"]
         values, fault = prompt_logprobs(exchanges[name], tokens) if name in exchanges else ((), "never asked")
-        lengths = {len(tokens) - 1: ("theirs", "ours"), len(tokens): ("distances", "float16")}
+        whole = ("distances", "float16", *(("routed", "routed_float16") if "tie" in told else ()))
+        lengths = {len(tokens) - 1: ("theirs", "ours"), len(tokens): whole}
         if any(len(document[part]) != length for length, parts in lengths.items() for part in parts):
             fault = fault or "the record has another length than its tokens"
         if fault:
@@ -61,6 +63,17 @@ def _documents(own: Evidence, told: Any) -> tuple[list[AgreementDocument], list[
             )
         )
     return found, faults or ([] if found else ["no document was read"])
+
+
+def _routed(told: Any) -> RoutedAgreement:
+    return RoutedAgreement(
+        distance=_spread(told, "routed"),
+        float16=_spread(told, "routed_float16"),
+        tie=told["tie"],
+        choices=int(told["choices"]),
+        ties=sum(document["ties"] for document in told["documents"]),
+        others=sum(len(document["others"]) for document in told["documents"]),
+    )
 
 
 def _spread(told: Any, part: str) -> RowSpread:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from carve_kernels.abi import ROW_BINS
+from carve_kernels.cuda import counters
 from carve_kernels.cuda.dense import Counters, DenseGroup, DenseLibrary, Part
 from carve_kernels.desk.gpu.moe import Layer, MoeLibrary, Projection
 
@@ -104,7 +105,7 @@ class CudaLinear:
     def groups(self, variant: str, library: DenseLibrary) -> list[tuple[DenseGroup, list[int]]]:
         """Groups of matrices of one K and codebook, with their places; the library counts the module's first."""
         if variant not in self._groups:
-            counters = Counters(self.matrices[0].suh.device)
+            own = Counters(self.matrices[0].suh.device)
             places: dict[tuple[int, str], list[int]] = {}
             for place, one in enumerate(self.matrices):
                 places.setdefault((one.bits, one.codebook), []).append(place)
@@ -114,13 +115,14 @@ class CudaLinear:
                         library,
                         [Part(*self.matrices[place].payload()) for place in group],
                         CODEBOOKS[book],
-                        counters=None if number else counters,
+                        counters=None if number else own,
+                        one_stream=True,
                     ),
                     group,
                 )
                 for number, ((_, book), group) in enumerate(places.items())
             ]
-            self._groups[variant] = (made, counters)
+            self._groups[variant] = (made, own)
         return self._groups[variant][0]
 
     def counted(self, variant: str) -> Tally:
@@ -309,8 +311,7 @@ class _Routed:
 
     def counted(self, device: torch.device) -> Tally:
         """By layer and rows, as the kernels counted on the device."""
-        torch.cuda.synchronize(device)
-        table = self.library.cells(device).cpu()[:, 1 : 1 + ROW_BINS].tolist()
+        table = counters.copied(self.library.cells(device))[:, 1 : 1 + ROW_BINS].tolist()
         return Tally(
             {(layer, rows): number for layer, bins in enumerate(table) for rows, number in enumerate(bins) if number}
         )

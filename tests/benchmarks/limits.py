@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ CANON_SECONDS, VERIFY_SECONDS, MEGABYTES = 5, 60, 500
 """Of 10,000 reports on two processors; the memory is that of all processes together."""
 _EVERY = 0.25
 """Seconds between two looks at the memory."""
+_OWN_AND_BELOW = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
 def make_canon(workspace: Path) -> str:
@@ -33,7 +35,7 @@ def verify_all(workspace: Path) -> str:
         if isinstance(answer, CarveError):
             refused.append(answer)
         else:
-            texts += answer.text != "same"
+            texts += answer.text == "different"
     first = f", the first because {refused[0]}" if refused else ""
     return f"{count - len(refused)} stand, {texts} with another text, {len(refused)} refused{first}"
 
@@ -50,7 +52,8 @@ def _measured(work: Callable[[Path], str], workspace: Path, limit: float) -> boo
     def run() -> None:
         began = time.perf_counter()
         said = work(workspace)
-        told.send((time.perf_counter() - began, said))
+        seconds, used = time.perf_counter() - began, map(resource.getrusage, _OWN_AND_BELOW)
+        told.send((seconds, f"{sum(one.ru_utime + one.ru_stime for one in used):.1f} s of processors, {said}"))
 
     process, peak = context.Process(target=run), 0.0
     process.start()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from carve_kernels.desk import layers
-from carve_kernels.desk.gpu import build_incumbent, compare, reference, sanitizer
+from carve_kernels.desk.gpu import build_incumbent, compare, incumbents, reference, sanitizer
 from carve_kernels.exl3.codebook import Codebook
 from carve_kernels.exl3.linear import Linear, dequantise, reconstruct
 from carve_kernels.exl3.trellis import windows
+
+from runner.errors import SeatError
 
 
 def made(bits: int, book: Codebook) -> Linear:
@@ -73,10 +78,37 @@ def test_a_tools_summary_is_read(words: str, errors: int) -> None:
 
 def test_absent_kernels_become_nulls() -> None:
     listed = ("U tfp_exl3_gemm_kernel_fp32_b5_cb1", "U _Z9exl3_gemvv", "U cudaMalloc", "00000000 T _Z9exl3_gemvv")
-    text = build_incumbent.absent("\n".join(listed))
+    text = build_incumbent.absent(build_incumbent.left_out("\n".join(listed)))
     assert "tfp_exl3_gemm_kernel_fp32_b5_cb1: .zero" in text
     assert "_Z9exl3_gemvv" not in text
     assert "cudaMalloc" not in text
+
+
+@pytest.mark.parametrize(
+    ("names", "functions"),
+    [
+        (["tfp_exl3_gemm_kernel_fp32_b5_cb1"], ()),
+        (["_Z14exl3_gemv_int8v", "tfp_a"], ("_Z14exl3_gemv_int8v",)),
+        (None, ()),
+    ],
+)
+def test_what_was_left_out_of_an_incumbent_is_told(
+    names: list[str] | None, functions: tuple[str, ...], tmp_path: Path
+) -> None:
+    if names is not None:
+        (tmp_path / incumbents.ABSENT).write_text(json.dumps(names))
+    assert incumbents.without(tmp_path / "exllamav3_ext.so") == functions
+
+
+def test_an_incumbent_without_a_fast_path_is_none(tmp_path: Path) -> None:
+    """Its stub answers 0, which means that the slower path is to be taken: the incumbent was timed too slow."""
+    (tmp_path / incumbents.ABSENT).write_text(json.dumps(["_Z20exl3_gemv_try_launchPPviiii"]))
+    with pytest.raises(SeatError, match="lacks a fast path"):
+        incumbents.load(tmp_path / "exllamav3_ext.so")
+
+
+def test_the_path_for_few_rows_is_always_compiled() -> None:
+    assert "exl3_gemv" in build_incumbent._ALWAYS
 
 
 INITCHECK = """========= COMPUTE-SANITIZER

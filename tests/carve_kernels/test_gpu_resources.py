@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import yaml
+from carve_kernels.cuda.build import ARCHITECTURES
 from carve_kernels.cuda.registry import VARIANTS, sources_folder
-from carve_kernels.cuda.resources import TABLE, Table, readable, regressions, wanted
+from carve_kernels.cuda.resources import TABLE, TUNED, Table, readable, regressions, wanted
 from carve_kernels.registry import Role
 
 NAMES = {
@@ -34,8 +35,20 @@ def test_more_registers_or_spills_are_a_regression() -> None:
 
 
 def test_a_kernel_that_the_table_does_not_know_is_a_regression() -> None:
-    (unknown,) = regressions({}, table())
-    assert "not in the table" in unknown
+    (unknown,) = regressions({"dense sm_90a": {}}, table())
+    assert "dense_kernel<6,1,1> is not in the table" in unknown
+
+
+def test_a_build_that_the_table_does_not_know_is_a_regression() -> None:
+    assert regressions({}, table()) == ["dense sm_90a is not in the table"]
+
+
+def test_every_candidate_is_compiled_in_full_for_the_tuned_architecture() -> None:
+    """The tuned instantiations of a kernel say nothing of the text for any other K or codebook."""
+    checked = set(wanted(full=False))
+    assert {(name, TUNED) for name, variant in VARIANTS.items() if variant.role is Role.CANDIDATE} <= checked
+    assert {("lna2-brief", architecture) for architecture in ARCHITECTURES if architecture != TUNED} <= checked
+    assert checked <= set(wanted(full=True))
 
 
 def test_the_committed_table_has_every_build_that_is_checked() -> None:

@@ -8,14 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 from carve_kernels.abi import CLayerCounters
-from carve_kernels.cuda import ops
 from carve_kernels.cuda.build import build
 from carve_kernels.cuda.library import COUNTERS_BYTES, CExperts, Device, Library, MoeCall, Plan, counts
 from carve_kernels.cuda.registry import sources_folder
 from carve_kernels.cuda.resources import readable
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from runner.errors import InputError
 
@@ -121,14 +118,3 @@ def test_counts_are_read_from_a_copy() -> None:
     assert (counted.layer, counted.launches, counted.rows) == (7, 3, ((4, 3),))
     with pytest.raises(InputError, match="not a copy"):
         counts(bytes(COUNTERS_BYTES - 1))
-
-
-def test_the_operator_can_be_traced_without_a_gpu() -> None:
-    assert ops.routed_experts is not None
-    with FakeTensorMode():
-        x = torch.empty(3, 256, dtype=torch.bfloat16, device="cuda")
-        ids, weights = torch.empty(3, 2, dtype=torch.int32), torch.empty(3, 2)
-        out = torch.ops.carve_cuda.routed_experts(
-            x, ids, weights, handle=0, layer=0, limit=10.0, out_dtype=torch.float32
-        )
-    assert (out.shape, out.dtype, out.device.type) == ((3, 256), torch.float32, "cuda")

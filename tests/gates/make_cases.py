@@ -11,6 +11,8 @@ import yaml
 
 from runner.gates.base import GateInput
 from tests.gates import (
+    cases_agreement,
+    cases_answered,
     cases_answers,
     cases_by_class,
     cases_changes,
@@ -59,8 +61,8 @@ CASES = {
     ],
     "speed@2": cases_speed_metrics.metrics,
     "four-streams": cases_streams.four_streams,
-    "needle": cases_quality.needle,
-    "kv-window": cases_quality.kv_window,
+    "needle": cases_answered.needle,
+    "kv-window": cases_answered.kv_window,
     "acceptance": cases_speculation.acceptance,
     "greedy-band": cases_speculation.greedy_band,
     "memory": cases_answers.memory,
@@ -69,10 +71,11 @@ CASES = {
     "score": cases_answers.score,
     "vision": cases_answers.vision,
     "agreement": cases_answers.agreement,
+    "agreement@2": cases_agreement.agreement,
     "launches": cases_traces.launches,
     "eager-gap": cases_traces.eager_gap,
     "rank-skew": cases_traces.rank_skew,
-    "finish": cases_quality.finish,
+    "finish": cases_answered.finish,
     "sensitivity": cases_product.sensitivity,
     "restore": cases_desk.restore,
 }

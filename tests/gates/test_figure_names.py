@@ -10,6 +10,7 @@ import pytest
 from runner.gates import figure_names, registry
 from runner.gates.base import GateInput
 from runner.gates.figure_names import FIGURES, figure
+from runner.gates.selftest import folder_of
 from runner.model.verdict import Status
 
 FOLDER = Path(__file__).resolve().parent
@@ -19,10 +20,11 @@ FOLDER = Path(__file__).resolve().parent
 def given(gate: str) -> dict[str, str]:
     """Figures of every case of the gate that passes."""
     found: dict[str, str] = {}
-    for case in sorted(FOLDER.glob(f"{gate}/*_pass/input.json")):
-        verdict = registry.gate(gate, 1).judge(GateInput.model_validate_json(case.read_bytes()))
-        assert verdict.status is Status.PASS
-        found |= {figure.name: figure.value for figure in verdict.figures}
+    for known in (known for known in registry.all_gates() if gate == known.NAME):
+        for case in sorted(FOLDER.glob(f"{folder_of(gate, known.VERSION)}/*_pass/input.json")):
+            verdict = known.judge(GateInput.model_validate_json(case.read_bytes()))
+            assert verdict.status is Status.PASS
+            found |= {figure.name: figure.value for figure in verdict.figures}
     return found
 
 

@@ -33,9 +33,21 @@ def agreement() -> list[Case]:
         return [evidence(of, exchanges, facts=facts, **parts)]
 
     both, lacks = (scored("d1"), scored("d2", (-2.0, -1.0))), "lacks what this instrument reads"
+    ties: dict[str, Any] = {"told": {"tie": "0.002", "choices": "18"}}
+    routed = document | {"routed": [0.001, 0.0012, 0.002], "routed_float16": [0.001, 0.001, 0.0016], "ties": 2}
+    routed |= {"others": [[1, 2, 0.00014]]}
+    crooked = routed | {"routed": [0.001]}
     short, few = document | {"distances": [0.001, 0.003]}, document | {"theirs": [-1.5]}
     return [
         ("two-documents_pass", one(*both), of, None),
+        ("ties-told-apart_pass", one(*both, documents=(routed, routed), **ties), of, None),
+        (
+            "ties-of-another-length_fail",
+            one(*both, documents=(routed, crooked), **ties),
+            of,
+            "d2: the record has another",
+        ),
+        ("ties-without-rows_fail", one(*both, **ties), of, lacks),
         ("never-asked_fail", one(both[0]), of, "d2: never asked"),
         ("another-length_fail", one(*both, documents=(document, short)), of, "d2: the record has another length"),
         ("too-few-likelihoods_fail", one(*both, documents=(document, few)), of, "d2: the record has another length"),

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recipe.agreement import compare, forward_of, logits_of, logprobs, measure, perplexity
+from recipe import routing
+from recipe.agreement import compare, forward_of, logprobs, measure, perplexity
 from recipe.exllamav3_host import distances
 from recipe.headers import read_header
 from recipe.mini import dequantise
 from recipe.mini.export import restore
 from recipe.pack import INDEX, read_pack
 from recipe.pack_write import quantization_config
+from recipe.routing import follow, logits_of
 from runner.digest import sha256_file
 from runner.errors import EvidenceError
 from runner.paths import source_root
@@ -132,3 +134,34 @@ def test_perplexity_and_error_by_hand() -> None:
     assert scored[0].tolist() == pytest.approx([np.log(0.5), np.log(0.25)])
     assert perplexity(scored.tolist()) == pytest.approx(np.exp(-(np.log(0.5) + np.log(0.25)) / 2))
     assert distances(np.array([[0.0, 2.2]]), np.array([[1.0, 3.0]]))[0] == pytest.approx(0.1)
+
+
+def _with_other_side(model: Any, layer: int, position: int) -> np.ndarray:
+    """Logits of the first document, one token's choice of experts the other way."""
+    with routing._choosers(model) as choosers:
+        choosers[layer].swapped = {position}
+        return logits_of(model, TOKENS[:1])
+
+
+def test_the_other_side_of_a_tie_is_followed_and_no_other_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The narrowest choice of the document, taken otherwise by rounding; and the widest, which no rounding explains."""
+    model = forward_of(PACK)
+    with routing._choosers(model) as choosers:
+        plain = logits_of(model, TOKENS[:1])
+        margins = np.stack([chooser.margins.numpy() for chooser in choosers])
+    narrow, wide = (np.unravel_index(find(margins), margins.shape) for find in (np.argmin, np.argmax))
+    noise = follow(model, TOKENS[:1], plain)
+    monkeypatch.setattr(routing, "TIMES", routing.TIMES * max(1.0, 1.01 * float(margins.min()) / noise.tie))
+    theirs = _with_other_side(model, *map(int, narrow))
+    assert distances(theirs, plain).max() > 0.003
+    found = follow(model, TOKENS[:1], theirs)
+    assert [one[:2] for one in found.others[0]] == [tuple(map(int, narrow))] and found.distance.max() < 1e-5
+    wrong = follow(model, TOKENS[:1], _with_other_side(model, *map(int, wide)))
+    assert wrong.distance.max() > 0.003 and found.choices == margins.size
+    assert all(experts.chooser is None for experts in model.experts()), "the model is left as it was"
+
+
+def test_a_wrong_row_is_not_explained_by_ties(ours: np.ndarray) -> None:
+    wrong = ours.copy()
+    wrong[1, 5] *= 1.25
+    assert follow(forward_of(PACK), TOKENS, wrong).distance[1, 5] > 0.1

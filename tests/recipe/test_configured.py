@@ -209,13 +209,11 @@ def stamped(folder: Path) -> None:
 
 def half_bits(tensors: Words) -> Words:
     name = f"{MODULE}.trellis"
-    return tensors | ({name: np.zeros((8, 8, 40), np.int16)} if name in tensors else {})
+    return tensors | ({name: np.ones((8, 8, 40), np.int16)} if name in tensors else {})
 
 
 def coded_head(tensors: Words) -> Words:
-    head = Linear(
-        np.zeros((8, 32, 16 * 6), np.uint16), np.ones(128, np.float16), np.ones(512, np.float16), Codebook.MCG
-    )
+    head = Linear(np.ones((8, 32, 16 * 6), np.uint16), np.ones(128, np.float16), np.ones(512, np.float16), Codebook.MCG)
     new = pack_format.to_tensors("lm_head", head) if "lm_head.weight" in tensors else {}
     return {name: array for name, array in tensors.items() if name != "lm_head.weight"} | new
 

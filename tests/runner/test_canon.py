@@ -18,7 +18,6 @@ from runner.attest.statement import sign
 from runner.attest.trust import load_trust, repository_file, signer_line, trust_key, user_file
 from runner.decide import Desk
 from runner.errors import CarveError, InputError, TrustError
-from runner.gates.figure_names import FIGURES
 from runner.gates.registry import Withdrawn
 from runner.model.adoption import Observation
 from runner.model.boot import Label
@@ -182,95 +181,6 @@ def test_a_gate_that_does_not_pass_blocks(
     publish(workspace, demo_runner, make_run(rates=rates), tmp_path / "s")
     with pytest.raises(TrustError, match="gate speed is FAIL"):
         decide.adopt(desk(workspace, demo_adopter), "r1", "anyway")
-
-
-SHIPS_OFF = "kill_lines: [{{gate: speed{figure}, action: ship-off}}]\n"
-
-
-@pytest.fixture
-def _ratio(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The made-up gate's figure."""
-    monkeypatch.setitem(FIGURES, "speed", ("ratio",))
-
-
-@pytest.mark.usefixtures("_ratio")
-def test_what_is_delivered_switched_off_never_stands(
-    workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
-) -> None:
-    struck = SHIPS_OFF.format(figure=', metric: ratio, op: "<", value: 5')
-    publish(workspace, demo_runner, make_run(more=struck), tmp_path / "state")
-    told = (workspace / "reports" / "mini-lna2" / "r1" / "report.md").read_text()
-    assert "## Kill lines that struck" in told
-    assert "| ship-off |" in told
-    with pytest.raises(TrustError, match=r"kill line speed ratio < 5 struck: the work is delivered switched off"):
-        decide.adopt(desk(workspace, demo_adopter), "r1", "good")
-    decide.adopt(desk(workspace, demo_adopter), "r1", "good, and off", descriptive=True)
-
-
-@pytest.mark.usefixtures("_ratio")
-@pytest.mark.parametrize("figure", ["", ', metric: ratio, op: "<", value: 1.5'])
-def test_a_line_that_did_not_strike_holds_nothing_up(
-    workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path, figure: str
-) -> None:
-    publish(workspace, demo_runner, make_run(more=SHIPS_OFF.format(figure=figure)), tmp_path / "state")
-    assert "Kill lines" not in (workspace / "reports" / "mini-lna2" / "r1" / "report.md").read_text()
-    decide.adopt(desk(workspace, demo_adopter), "r1", "good")
-
-
-def test_a_line_that_no_gate_judged_is_open_for_a_person(
-    workspace: Path, demo_runner: PrivateKey, tmp_path: Path
-) -> None:
-    line = '{metric: decode rate, op: ">=", pass_at: 1000000, kill_at: 900000, unit: tok/s}'
-    asked = f"  - {{name: speed, parameters: {{margin_percent: 5}}, measure: {{place: seat, thresholds: [{line}]}}}}\n"
-    publish(workspace, demo_runner, make_run(gates=asked), tmp_path / "state")
-    told = (workspace / "reports" / "mini-lna2" / "r1" / "report.md").read_text()
-    assert "## Lines that no gate judged: open for a person" in told
-    assert "1000000 tok/s (kill 900000)" in told
-    publish(workspace, demo_runner, make_run(run="r2"), tmp_path / "state")
-    assert "open for a person" not in (workspace / "reports" / "mini-lna2" / "r2" / "report.md").read_text()
-
-
-def test_a_waiver_with_a_reason_and_an_end_lets_it_through_until_then(
-    workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
-) -> None:
-    publish(workspace, demo_runner, make_run(rates=("10", "10.2")), tmp_path / "s")
-    decide.waive(desk(workspace, demo_adopter, 1), "r1", "speed", "saves memory", at(3))
-    with pytest.raises(TrustError, match="expired"):
-        decide.adopt(desk(workspace, demo_adopter, 4), "r1", "late")
-    decide.adopt(desk(workspace, demo_adopter, 2), "r1", "in time")
-    standing = section(text_of(workspace), "Standing")
-    assert f"- waiver of speed until {at(3)}: saves memory" in standing
-    assert "gate speed is waived" in section(text_of(workspace), "Open items")
-    announce(workspace, make_run(run="r8", started=START + timedelta(hours=2.5)), demo_runner)
-    assert "Run [r1]" in section(text_of(workspace), "Standing"), "its time is not over by any statement"
-    announce(workspace, make_run(run="r9", started=START + timedelta(hours=5)), demo_runner)
-    after = text_of(workspace)
-    assert "Run [r1]" not in section(after, "Standing") and "waived" not in section(after, "Open items")
-    assert f"a time that is over: it expired on {at(3)}" in section(after, "Adoptions that do not count")
-    assert R1 in section(after, "Pending")
-    with pytest.raises(TrustError, match="expired"):
-        decide.adopt(desk(workspace, demo_adopter, 6), "r1", "once more")
-
-
-def test_a_waiver_taken_back_no_longer_helps(
-    workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path
-) -> None:
-    publish(workspace, demo_runner, make_run(rates=("10", "9")), tmp_path / "s")
-    waiver = decide.waive(desk(workspace, demo_adopter, 1), "r1", "speed", "saves memory", at(9))
-    decide.adopt(desk(workspace, demo_adopter, 2), "r1", "in time")
-    decide.revoke(desk(workspace, demo_adopter, 3), waiver.name.removesuffix(ledger.SUFFIX), "not after all")
-    text = text_of(workspace)
-    assert "Run [r1]" not in section(text, "Standing")
-    assert "gate speed is FAIL" in section(text, "Adoptions that do not count")
-
-
-@pytest.mark.parametrize(("gate", "until"), [("needle", 9), ("speed", 0.5)])
-def test_a_waiver_of_nothing_or_for_no_time_is_refused(
-    *, workspace: Path, demo_runner: PrivateKey, demo_adopter: PrivateKey, tmp_path: Path, gate: str, until: float
-) -> None:
-    publish(workspace, demo_runner, make_run(rates=("10", "9")), tmp_path / "s")
-    with pytest.raises(InputError):
-        decide.waive(desk(workspace, demo_adopter, 1), "r1", gate, "why not", at(until))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from runner.draw import Draw
 from runner.errors import TrustError
 from runner.exploits.honest import load, refusal
 from runner.judge import judge
-from runner.material import check_material, desk_seed, needle_answer
+from runner.material import card_answer, check_material, desk_seed, needle_answer
 from runner.measured import pack_json, unpack
 from runner.model.evidence import Call, Evidence
 from runner.model.plan import PlannedWindow
@@ -64,6 +64,72 @@ def test_a_window_of_another_plan_is_refused() -> None:
 def test_what_was_chosen_is_refused(material: dict[str, Any]) -> None:
     with pytest.raises(TrustError, match="do not follow from the seed"):
         check_material(evidence(**material), PLAN, DRAW, "x")
+
+
+def planned_texts(*names: str) -> dict[str, Any]:
+    return {name: {"language": name.rpartition("-")[2], "tokens": [1]} for name in names}
+
+
+WHOLE = {
+    "kld@1": (
+        {"documents": 4, "languages": ["en", "ja", "code"]},
+        "texts",
+        planned_texts("d001-en", "d002-ja", "d003-code", "d004-en"),
+    ),
+    "acceptance@1": ({"texts": 2, "language": "ja"}, "texts", planned_texts("d001-ja", "d002-ja")),
+    "speed@1": (
+        {"streams": 2, "languages": ["en", "ja"]},
+        "texts",
+        {f"{language}-{stream}": {"language": language} for language in ("en", "ja") for stream in (1, 2)},
+    ),
+    "score@1": (
+        {"items": 2, "languages": ["en", "ja"]},
+        "items",
+        {
+            name: {"language": language, "choices": ["a"], "answer": 0}
+            for name, language in (("i001", "en"), ("i002", "ja"))
+        },
+    ),
+    "needle@1": (
+        {"depths": [5, 50], "languages": ["en", "ja"]},
+        "needles",
+        {
+            f"{language}-{depth}": {
+                "language": language,
+                "answer": needle_answer(DRAW, WINDOW.id, f"{language}-{depth}"),
+            }
+            for language in ("en", "ja")
+            for depth in ("05", "50")
+        },
+    ),
+    "vision@1": (
+        {"cards": 2, "digits": 3},
+        "cards",
+        {name: {"answer": card_answer(DRAW, WINDOW.id, name, 3)} for name in ("c1", "c2")},
+    ),
+}
+"""By instrument: what a window is told, the kind of its material, and all of it."""
+
+
+@pytest.mark.parametrize("instrument", WHOLE)
+def test_nothing_that_the_plan_asks_for_is_left_out(instrument: str) -> None:
+    """Whoever leaves out the needles that were lost, or a language, has measured something else."""
+    arguments, kind, whole = WHOLE[instrument]
+    window = WINDOW.model_copy(update={"instrument": instrument, "arguments": arguments, "arm": "candidate"})
+    plan = PLAN.model_copy(update={"windows": (window,)})
+    drawn = {"en": {"of": 40, "documents": []}}
+
+    def check(material: dict[str, Any]) -> None:
+        check_material(evidence(**{kind: material, "drawn": drawn}), plan, DRAW, "x")
+
+    check(whole)
+    last = max(whole)
+    changed = [{name: each for name, each in whole.items() if name != last}, whole | {"z": whole[last]}, {}]
+    if kind != "cards":
+        changed.append(whole | {last: whole[last] | {"language": "fr"}})
+    for material in changed:
+        with pytest.raises(TrustError, match="do not follow from the seed"):
+            check(material)
 
 
 def test_a_perturbation_of_ones_own_is_refused() -> None:

@@ -238,6 +238,8 @@ WRONG = [
     ("margin: 0.5", "margin: 0.001", "primary.margin", "below the seat's own A/A half width"),
     ("pairs: 6", "pairs: 7, secondary: [aggregate-rate]", "primary.secondary", "`version: 2` of the gate decides"),
     ("pairs: 6", "pairs: 6, secondary: [aggregate-rate]", "primary.pairs", "2 deciding metrics need 7"),
+    ("languages: [en]", "languages: []", "primary.languages", "one language or several, each once"),
+    ("languages: [en]", "languages: [en, en]", "primary.languages", "one language or several, each once"),
     ("pairs: 6", "pairs: 9, secondary: [decode-rate]", "primary.secondary", "declared twice"),
     (
         "margin: 0.5, pairs: 6",

@@ -1,7 +1,8 @@
 """``dense`` from Python: a group of linears that share an input, multiplied in one launch.
 
 A group owns nothing that another group can write to: its table of parts travels with the launch, and each stream it is
-used on has scratch of its own. So fans across modules need no shared pool, and two streams at once are safe.
+used on and each graph that captures it have scratch of their own. So fans across modules need no shared pool, and two
+streams or two graphs at once are safe; one graph replayed twice at once is not.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 import torch
 
 from carve_kernels.abi import DECLINES, ROW_BINS
+from carve_kernels.cuda.counters import copied
+from carve_kernels.cuda.scratch import Captures, capture_of
 from runner.errors import InputError
 
 ROWS, PARTS, BLOCK = 32, 8, 128
@@ -111,14 +114,14 @@ class DenseLibrary:
 
 
 class Counters:
-    """The library's own count on the device: launches and a histogram of rows. Reading it waits for its stream only."""
+    """The library's own count on the device: launches and a histogram of rows."""
 
     def __init__(self, device: torch.device) -> None:
         self.cells = torch.zeros(1 + ROW_BINS, dtype=torch.int64, device=device)
 
-    def read(self) -> tuple[int, dict[int, int]]:
-        """(launches, {rows: launches})."""
-        launches, *rows = self.cells.cpu().tolist()
+    def read(self, *, queued: bool = True) -> tuple[int, dict[int, int]]:
+        """(launches, {rows: launches}), read beside running work; ``queued`` as in :func:`copied`."""
+        launches, *rows = copied(self.cells, queued=queued).tolist()
         return launches, {count: number for count, number in enumerate(rows) if number}
 
 
@@ -126,8 +129,17 @@ class DenseGroup:
     """Parts with one input; every part has the same K and codebook. InputError where they do not fit each other."""
 
     def __init__(
-        self, library: DenseLibrary, parts: Sequence[Part], codebook: int, *, counters: Counters | None = None
+        self,
+        library: DenseLibrary,
+        parts: Sequence[Part],
+        codebook: int,
+        *,
+        counters: Counters | None = None,
+        one_stream: bool = False,
     ) -> None:
+        """``one_stream``: whoever calls lets no launch or graph begin while another one's still runs, so all of them
+        share scratch.
+        """
         kinds = {(part.in_features, part.bits) for part in parts}
         if not 1 <= len(parts) <= PARTS or len(kinds) != 1:
             raise InputError(
@@ -136,7 +148,10 @@ class DenseGroup:
         self.library, self.parts, self.codebook, self.counters = library, tuple(parts), codebook, counters
         self.in_features, self.bits = next(iter(kinds))
         self._out_features = sum(part.out_features for part in parts)
+        self.device = parts[0].suh.device
+        self._one_stream = one_stream
         self._scratch: dict[int, torch.Tensor] = {}
+        self._captures = Captures(self._zeroed)
 
     def forward(self, x: torch.Tensor, outs: Sequence[torch.Tensor], *, passes: int = 0) -> str:
         """``x [rows, in]`` (float32, half, bfloat16) into ``outs``, one ``[rows, out]`` a part, on the current stream.
@@ -153,19 +168,21 @@ class DenseGroup:
             raise InputError(
                 "outs do not fit the group", expected=str(wanted), found=str([tuple(o.shape) for o in outs])
             )
-        if not all(out.is_contiguous() and out.device == x.device and out.dtype in _TYPES for out in outs):
-            raise InputError("outs are not contiguous beside x", expected=str(x.device), found=str(outs[0].device))
+        if not all(each.device == self.device for each in (x, *outs)):
+            raise InputError("a tensor is not beside the group", expected=str(self.device), found=str(x.device))
+        if not all(out.is_contiguous() and out.dtype in _TYPES for out in outs):
+            raise InputError("outs are not contiguous", expected=str(list(_TYPES)), found=str(outs[0].dtype))
         if not 1 <= rows <= ROWS:
             return "rows-above-limit" if rows else "rows-below-limit"
-        stream = torch.cuda.current_stream(x.device).cuda_stream
-        scratch = self.scratch(stream, x.device)
+        stream = torch.cuda.current_stream(x.device)
+        scratch = self._of_launch(stream)
         call = DenseCall(DENSE_ABI, rows, self.in_features, len(self.parts), self.bits, self.codebook)
         call.x_type, call.out_type, call.passes = _TYPES[x.dtype], _TYPES[outs[0].dtype], passes
         call.x, call.scratch, call.scratch_bytes, call.stream = (
             x.data_ptr(),
             scratch.data_ptr(),
             scratch.numel(),
-            stream,
+            stream.cuda_stream,
         )
         call.counters = self.counters.cells.data_ptr() if self.counters else None
         for place, part, out in zip(call.part, self.parts, outs, strict=False):
@@ -178,13 +195,29 @@ class DenseGroup:
         """Scratch begins with this many bytes of control words, which are zero between launches."""
         return self.library.scratch_bytes(0, self.in_features, self._out_features)
 
+    def scratches(self) -> tuple[torch.Tensor, ...]:
+        """All scratch made so far: of every stream and of every capture."""
+        return (*self._scratch.values(), *self._captures.all())
+
     def scratch_bytes(self) -> int:
         """Memory held on the device so far."""
-        return sum(int(each.nbytes) for each in self._scratch.values())
+        return sum(int(each.nbytes) for each in self.scratches())
 
     def scratch(self, stream: int, device: torch.device) -> torch.Tensor:
-        """This stream's scratch, made and zeroed on first use, which must come before a graph is captured."""
-        if stream not in self._scratch:
-            size = self.library.scratch_bytes(ROWS, self.in_features, self._out_features)
-            self._scratch[stream] = torch.zeros(size, dtype=torch.uint8, device=device)
-        return self._scratch[stream]
+        """What eager launches of this stream use, zeroed on first use."""
+        key = 0 if self._one_stream else stream
+        if key not in self._scratch:
+            self._scratch[key] = self._zeroed()
+        return self._scratch[key]
+
+    def _of_launch(self, stream: torch.cuda.Stream) -> torch.Tensor:
+        if self._one_stream:
+            return self.scratch(stream.cuda_stream, self.device)
+        if capture := capture_of(stream):
+            return self._captures.take(capture, stream)
+        self._captures.prepare()
+        return self.scratch(stream.cuda_stream, self.device)
+
+    def _zeroed(self) -> torch.Tensor:
+        size = self.library.scratch_bytes(ROWS, self.in_features, self._out_features)
+        return torch.zeros(size, dtype=torch.uint8, device=self.device)

@@ -1,52 +1,68 @@
-"""Routed experts on the GPU as a torch operator: safe in CUDA graphs, with a fake implementation for tracing.
+"""The GPU kernels as torch operators: safe in CUDA graphs, with fake implementations for tracing.
 
-An operator takes a handle of a layer, because pointer tables, scratch and library outlive a call.
+An operator takes a handle of a layer or a group, because pointer tables, scratch and library outlive a call.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 
-from carve_kernels.abi import LayerCount
+from carve_kernels.abi import MAX_LAYERS, LayerCount
+from carve_kernels.cuda.counters import at, copied
+from carve_kernels.cuda.dense import DenseGroup
 from carve_kernels.cuda.library import COUNTERS_BYTES, MAX_ROWS, TYPES, CExperts, Library, MoeCall, counts
+from carve_kernels.cuda.scratch import Captures, capture_of
 from carve_kernels.exl3.codebook import Codebook
 from runner.errors import InputError
 
+_Kept = TypeVar("_Kept")
 Part = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """trellis int16 ``[in/16, out/16, 16 * bits]``, suh float16 ``[in]``, svh float16 ``[out]``, on one GPU."""
+HALVES = (torch.bfloat16, torch.float16)
+OUTPUTS = (torch.float32, *HALVES)
 
 
-@dataclass
 class Workspace:
-    """The scratch of one library on one device: a launch finds it as the last one left it, so one stream may use it."""
+    """The scratch of one library on one device, for layers of one shape.
 
-    memory: torch.Tensor
-    stream: int = 0
-    done: torch.cuda.Event | None = field(default=None)
+    Eager launches share ``memory``, which one stream may use at a time; each graph capture has a buffer of its own.
+    """
 
-    def enter(self, stream: torch.cuda.Stream) -> None:
-        """InputError where another stream's launch may still run; in a graph capture the order of replays decides."""
-        if torch.cuda.is_current_stream_capturing():
-            return
-        if self.done is not None and stream.cuda_stream != self.stream and not self.done.query():
+    def __init__(self, memory: torch.Tensor) -> None:
+        """``memory``: zeroed bytes."""
+        self.memory = memory
+        self._captures = Captures(lambda: torch.zeros_like(memory))
+        self._stream = 0
+        self._done: torch.cuda.Event | None = None
+
+    def enter(self, stream: torch.cuda.Stream) -> torch.Tensor:
+        """The scratch of a launch on ``stream``. InputError where another stream's eager launch may still run."""
+        if capture := capture_of(stream):
+            return self._captures.take(capture, stream)
+        if self._done is not None and stream.cuda_stream != self._stream and not self._done.query():
             raise InputError(
                 "scratch is in use on another stream",
                 expected="one stream at a time for the layers that share a workspace",
-                found=f"streams {self.stream:#x} and {stream.cuda_stream:#x}",
+                found=f"streams {self._stream:#x} and {stream.cuda_stream:#x}",
                 next_step="synchronise the streams or give the second one a workspace of its own",
             )
+        self._captures.prepare()
+        return self.memory
 
     def leave(self, stream: torch.cuda.Stream) -> None:
-        """Remembers where the last launch stands."""
-        if torch.cuda.is_current_stream_capturing():
+        """Remembers where the last eager launch stands."""
+        if capture_of(stream):
             return
-        self.stream = stream.cuda_stream
-        self.done = self.done or torch.cuda.Event()
-        self.done.record(stream)
+        self._stream = stream.cuda_stream
+        self._done = self._done or torch.cuda.Event()
+        self._done.record(stream)
+
+    def nbytes(self) -> int:
+        """Memory held on the device so far."""
+        return int(self.memory.nbytes) + self._captures.nbytes()
 
 
 class Layer:
@@ -72,7 +88,6 @@ class Layer:
             self._tables += [table.to(workspace.memory.device) for table in tables]
             pointers = [table.data_ptr() for table in self._tables[-3:]]
             setattr(self.call, name, CExperts(*pointers, bits, codebook.abi))
-        self.call.scratch = workspace.memory.data_ptr()
         self.call.scratch_bytes = workspace.memory.numel()
 
 
@@ -85,30 +100,87 @@ def workspace(
     return Workspace(torch.zeros(size, dtype=torch.uint8, device=device))
 
 
-def read_counts(library: Library, device: torch.device) -> tuple[LayerCount, ...]:
-    """The library's own counters, read on a stream of their own: running work is not stopped."""
+def read_counts(library: Library, device: torch.device, *, queued: bool = True) -> tuple[LayerCount, ...]:
+    """The library's own counters, read beside running work; ``queued`` as in :func:`copied`."""
     with torch.cuda.device(device):
         address = library.counters_address()
-        stream = torch.cuda.Stream()
-        host = torch.empty(COUNTERS_BYTES, dtype=torch.uint8, pin_memory=True)
-        runtime = ctypes.CDLL(f"libcudart.so.{str(torch.version.cuda).split('.', maxsplit=1)[0]}")
-        status = runtime.cudaMemcpyAsync(
-            *(ctypes.c_void_p(host.data_ptr()), ctypes.c_void_p(address), ctypes.c_size_t(COUNTERS_BYTES)),
-            *(2, ctypes.c_void_p(stream.cuda_stream)),
-        )
-        stream.synchronize()
-    if status:
-        raise InputError("counters cannot be read", where=str(library.path), expected="cudaSuccess", found=str(status))
-    return counts(host.numpy().tobytes())
+    cells = at(address, (MAX_LAYERS, COUNTERS_BYTES // MAX_LAYERS // 8), device)
+    return counts(copied(cells, queued=queued).numpy().tobytes())
 
 
 _LAYERS: list[Layer] = []
+_GROUPS: list[DenseGroup] = []
 
 
 def add_layer(layer: Layer) -> int:
     """Makes a layer known; the handle goes into :data:`routed_experts`."""
     _LAYERS.append(layer)
     return len(_LAYERS) - 1
+
+
+def add_group(group: DenseGroup) -> int:
+    """Makes a group known; the handle goes into :data:`linears`."""
+    _GROUPS.append(group)
+    return len(_GROUPS) - 1
+
+
+def _layer_of_call(
+    x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, *, handle: int, layer: int, out_dtype: torch.dtype
+) -> Layer:
+    """What the operator and its fake refuse alike, before anything is launched or traced."""
+    known = _known(_LAYERS, handle, "layer")
+    device = known.workspace.memory.device
+    if x.dim() != 2 or ids.dim() != 2:
+        raise InputError(
+            "x and ids are not tables of rows",
+            expected="[rows, hidden] and [rows, topk]",
+            found=f"{tuple(x.shape)} and {tuple(ids.shape)}",
+        )
+    routes = (x.shape[0], ids.shape[1])
+    _fits("x", x, HALVES, (x.shape[0], known.hidden), device)
+    _fits("ids", ids, (torch.int32,), routes, device)
+    _fits("weights", weights, (torch.float32,), routes, device)
+    _is_output(out_dtype)
+    if not 0 <= layer < MAX_LAYERS:
+        raise InputError("no such place in the counters", expected=f"0 to {MAX_LAYERS - 1}", found=str(layer))
+    return known
+
+
+def _group_of_call(x: torch.Tensor, handle: int, out_dtype: torch.dtype) -> DenseGroup:
+    known = _known(_GROUPS, handle, "group")
+    if x.dim() != 2:
+        raise InputError("x is no table of rows", expected="[rows, in]", found=str(tuple(x.shape)))
+    _fits("x", x, OUTPUTS, (x.shape[0], known.in_features), known.device)
+    _is_output(out_dtype)
+    return known
+
+
+def _known(all_known: Sequence[_Kept], handle: int, name: str) -> _Kept:
+    if not 0 <= handle < len(all_known):
+        expected = f"a handle below {len(all_known)}, as add_{name} gave it"
+        raise InputError(f"no such {name}", expected=expected, found=str(handle))
+    return all_known[handle]
+
+
+def _fits(
+    name: str, tensor: torch.Tensor, dtypes: tuple[torch.dtype, ...], shape: tuple[int, ...], device: torch.device
+) -> None:
+    if (
+        tensor.dtype not in dtypes
+        or tuple(tensor.shape) != shape
+        or tensor.device != device
+        or not tensor.is_contiguous()
+    ):
+        raise InputError(
+            f"{name} does not fit the call",
+            expected=f"contiguous {' or '.join(map(str, dtypes))} {shape} on {device}",
+            found=f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}, contiguous: {tensor.is_contiguous()}",
+        )
+
+
+def _is_output(dtype: torch.dtype) -> None:
+    if dtype not in OUTPUTS:
+        raise InputError("no such output type", expected=", ".join(map(str, OUTPUTS)), found=str(dtype))
 
 
 def _routed_experts(
@@ -121,34 +193,23 @@ def _routed_experts(
     limit: float,
     out_dtype: torch.dtype,
 ) -> torch.Tensor:
-    known = _LAYERS[handle]
-    rows, topk = x.shape[0], ids.shape[-1]
-    for name, tensor, dtypes, shape in (
-        ("x", x, (torch.bfloat16, torch.float16), (rows, known.hidden)),
-        ("ids", ids, (torch.int32,), (rows, topk)),
-        ("weights", weights, (torch.float32,), (rows, topk)),
-    ):
-        if tensor.dtype not in dtypes or tuple(tensor.shape) != shape or not tensor.is_contiguous():
-            raise InputError(
-                f"{name} does not fit the call",
-                expected=f"contiguous {dtypes} {shape}",
-                found=f"{tensor.dtype} {tuple(tensor.shape)}, contiguous: {tensor.is_contiguous()}",
-            )
+    known = _layer_of_call(x, ids, weights, handle=handle, layer=layer, out_dtype=out_dtype)
     out = torch.empty(x.shape, dtype=out_dtype, device=x.device)
     call = MoeCall.from_buffer_copy(known.call)
-    call.layer, call.rows, call.topk, call.limit = layer, rows, topk, limit
+    call.layer, call.rows, call.topk, call.limit = layer, x.shape[0], ids.shape[1], limit
     call.x_type, call.out_type = (TYPES.index(str(each.dtype).removeprefix("torch.")) for each in (x, out))
     call.x, call.ids, call.weights, call.out = (each.data_ptr() for each in (x, ids, weights, out))
-    stream = torch.cuda.current_stream(x.device)
-    call.stream = stream.cuda_stream
-    known.workspace.enter(stream)
-    if declined := known.library.forward(call):
-        raise InputError("variant declined", where=str(known.library.path), found=declined)
-    known.workspace.leave(stream)
+    with torch.cuda.device_of(x):
+        stream = torch.cuda.current_stream(x.device)
+        call.stream = stream.cuda_stream
+        call.scratch = known.workspace.enter(stream).data_ptr()
+        if declined := known.library.forward(call):
+            raise InputError("variant declined", where=str(known.library.path), found=declined)
+        known.workspace.leave(stream)
     return out
 
 
-def _fake(
+def _fake_routed_experts(
     x: torch.Tensor,
     ids: torch.Tensor,
     weights: torch.Tensor,
@@ -158,7 +219,26 @@ def _fake(
     limit: float,
     out_dtype: torch.dtype,
 ) -> torch.Tensor:
+    _layer_of_call(x, ids, weights, handle=handle, layer=layer, out_dtype=out_dtype)
     return x.new_empty(x.shape, dtype=out_dtype)
+
+
+def _linears(x: torch.Tensor, *, handle: int, out_dtype: torch.dtype) -> list[torch.Tensor]:
+    known = _group_of_call(x, handle, out_dtype)
+    outs = _outputs(x, known, out_dtype)
+    with torch.cuda.device_of(x):
+        declined = known.forward(x, outs)
+    if declined:
+        raise InputError("variant declined", where=str(known.library.path), found=declined)
+    return outs
+
+
+def _fake_linears(x: torch.Tensor, *, handle: int, out_dtype: torch.dtype) -> list[torch.Tensor]:
+    return _outputs(x, _group_of_call(x, handle, out_dtype), out_dtype)
+
+
+def _outputs(x: torch.Tensor, group: DenseGroup, dtype: torch.dtype) -> list[torch.Tensor]:
+    return [x.new_empty((x.shape[0], part.out_features), dtype=dtype) for part in group.parts]
 
 
 routed_experts = torch.library.custom_op(
@@ -166,7 +246,12 @@ routed_experts = torch.library.custom_op(
 )
 """``(x bfloat16 or float16 [rows, hidden], ids int32 [rows, topk], weights float32 [rows, topk], *, handle, layer,
 limit, out_dtype)`` to ``[rows, hidden]``; InputError with the typed reason where the variant declines."""
-routed_experts.register_fake(_fake)
+routed_experts.register_fake(_fake_routed_experts)
+
+linears = torch.library.custom_op("carve_cuda::linears", _linears, mutates_args=(), device_types="cuda")
+"""``(x float32, bfloat16 or float16 [rows, in], *, handle, out_dtype)`` to one ``[rows, out]`` a part of the group, in
+one launch; InputError with the typed reason where the variant declines."""
+linears.register_fake(_fake_linears)
 
 
 def _check(name: str, part: Part, shape: tuple[int, int], bits: int, device: torch.device) -> None:

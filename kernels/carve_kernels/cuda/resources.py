@@ -1,17 +1,19 @@
 """Registers and spills of every GPU kernel against the committed table: ``python -m carve_kernels.cuda.resources``.
 
 ``--write`` makes ``kernels/cuda/resources.yaml`` anew. Built are the candidates in full for the tuned architecture, and
-one instantiation of each for the others; ``--full`` builds everything everywhere and compares what the table has. A
-kernel that needs more registers or spills more than the table says fails, and so does one that the table does not know.
+one instantiation of each for the others; ``--full`` builds everything everywhere. A kernel that needs more registers or
+spills more than the table says fails, and so does a kernel or a build that the table does not know.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
@@ -23,8 +25,6 @@ from runner.files import write_whole
 
 TABLE = "cuda/resources.yaml"
 TUNED = "sm_90a"
-SLOW = frozenset({"lna2", "lna2-paired"})
-"""Minutes of nvcc each: outside ``--full`` their tuned instantiations stand for them, on the tuned architecture too."""
 BRIEF = "-brief"
 """Ending of the variants that hold one instantiation."""
 
@@ -46,22 +46,23 @@ def wanted(*, full: bool) -> Iterator[tuple[str, str]]:
         yield from ((name, architecture) for architecture in ARCHITECTURES for name in VARIANTS)
         return
     for name, variant in VARIANTS.items():
-        if variant.role is Role.CANDIDATE and name not in SLOW:
+        if variant.role is Role.CANDIDATE:
             yield name, TUNED
         elif name.endswith(BRIEF):
-            tuned = name.removesuffix(BRIEF) in SLOW
-            yield from ((name, architecture) for architecture in ARCHITECTURES if tuned or architecture != TUNED)
+            yield from ((name, architecture) for architecture in ARCHITECTURES if architecture != TUNED)
 
 
 def measured(pairs: Iterator[tuple[str, str]]) -> Table:
-    """Builds and reads what ptxas said."""
-    table: Table = {}
-    for name, architecture in pairs:
-        sys.stderr.write(f"nvcc {name} {architecture}\n")
-        told = json.loads((build(name, architecture).parent / "resources.json").read_bytes())
-        rows = [Resources(**one) for one in told]
-        table[f"{name} {architecture}"] = {readable(one.kernel): _row(one) for one in rows}
-    return table
+    """Builds, one on each processor, and reads what ptxas said."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(pool.map(_built, pairs))
+
+
+def _built(pair: tuple[str, str]) -> tuple[str, dict[str, Row]]:
+    name, architecture = pair
+    sys.stderr.write(f"nvcc {name} {architecture}\n")
+    told = json.loads((build(name, architecture).parent / "resources.json").read_bytes())
+    return f"{name} {architecture}", {readable(one.kernel): _row(one) for one in (Resources(**row) for row in told)}
 
 
 def _row(one: Resources) -> Row:
@@ -82,10 +83,13 @@ def readable(mangled: str) -> str:
 
 
 def regressions(recorded: Table, found: Table) -> list[str]:
-    """What is worse than the table, or not in it. Where the table has a build, its kernels are all compared."""
+    """What is worse than the table, or not in it."""
     worse = []
     for place, kernels in sorted(found.items()):
-        known = recorded.get(place, {})
+        if place not in recorded:
+            worse.append(f"{place} is not in the table")
+            continue
+        known = recorded[place]
         for kernel, row in sorted(kernels.items()):
             if kernel not in known:
                 worse.append(f"{place}: {kernel} is not in the table")
@@ -110,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(path, found)
         return 0
     recorded: Table = yaml.safe_load(path.read_text(encoding="utf-8"))
-    worse = regressions(recorded, {place: rows for place, rows in found.items() if not given.full or place in recorded})
+    worse = regressions(recorded, found)
     sys.stderr.write("".join(f"{line}\n" for line in worse))
     return 1 if worse else 0
 

@@ -62,11 +62,16 @@ def decode(states: NDArray[np.uint16], codebook: Codebook) -> NDArray[np.float16
         fused = value.astype(np.float64) * np.float64(_MUL1_SCALE) + np.float64(_MUL1_BIAS)
         weights: NDArray[np.float16] = fused.astype(np.float16)
         return weights
-    product = x * _MULTIPLIERS[codebook] + _INCREMENTS[codebook]
-    halves = ((product & _KEEP) ^ _FLIP)[..., np.newaxis].view(np.float16)
+    halves = pairs(states, codebook)[..., np.newaxis].view(np.float16)
     # Single precision holds the sum of two such halves exactly: again one rounding.
     sums: NDArray[np.float16] = halves.astype(np.float32).sum(axis=-1).astype(np.float16)
     return sums
+
+
+def pairs(states: NDArray[np.uint16], codebook: Codebook) -> NDArray[np.uint32]:
+    """The two halves whose sum is a weight, the first one low, of ``states`` (any shape). MUL1 has none: KeyError."""
+    product = states.astype(np.uint32) * _MULTIPLIERS[codebook] + _INCREMENTS[codebook]
+    return (product & _KEEP) ^ _FLIP
 
 
 @cache

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from recipe import bake
-from recipe.agreement import forward_of, logits_of, logprobs
+from recipe.agreement import forward_of, logprobs
 from recipe.product import Job
+from recipe.routing import logits_of
 from runner.model.order.bake import Bake, Rate
 from serve.adapters.process import ProcessSeat
 from tests.serve.engine_boot import PACK, document, forced, request, stop_clean

@@ -1,13 +1,17 @@
 """Compiles the kernels to beat on a host with nvcc and torch: ``... SOURCES OUT`` leaves ``OUT/exllamav3_ext.so``.
 
 ``SOURCES`` is the folder ``exllamav3_ext`` of an unpacked exllamav3 wheel. Its sources are compiled as they are, with
-its own flags, but only the instantiations that desk and seats use: dense K 3 and 6, routed K 2 and 3, codebook mcg. The
-tables of the rest are filled with nulls by generated symbols, so a call outside that set is refused by exllamav3.
-It takes minutes less than the whole extension, which is what importing the package would compile.
+its own flags, but only the instantiations that desk and seats use: dense K 3 and 6, routed K 2 and 3, codebook mcg. It
+takes minutes less than the whole extension, which is what importing the package would compile.
+
+The tables of the rest are filled with nulls by generated symbols, and exllamav3 refuses a call to an empty place. A
+function that was left out answers 0 instead, which its caller may take for "declined, take the slower path". Every one
+is named in ``OUT/absent.json``, and whoever loads the library says so (:func:`incumbents.load`).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -19,9 +23,10 @@ from pathlib import Path
 
 from torch.utils import cpp_extension
 
+from carve_kernels.desk.gpu.incumbents import ABSENT, TABLE
 from runner.errors import InputError
 
-_ALWAYS = ("exl3_gemm", "exl3_kernel_map", "exl3_devctx", "coop_autotune", "exl3_moe", "exl3_moe_coop")
+_ALWAYS = ("exl3_gemm", "exl3_gemv", "exl3_kernel_map", "exl3_devctx", "coop_autotune", "exl3_moe", "exl3_moe_coop")
 _UNITS = (
     "exl3_comp_unit_3_cb1",
     "exl3_comp_unit_6_cb1",
@@ -66,8 +71,10 @@ def build(sources: Path, out: Path, architecture: str = "90") -> Path:
         ]
         for job in jobs:
             job.result()
+    missing = left_out(_run(["nm", *map(str, objects)]))
     stubs = out / "absent.s"
-    stubs.write_text(absent(_run(["nm", *map(str, objects)])), encoding="utf-8")
+    stubs.write_text(absent(missing), encoding="utf-8")
+    (out / ABSENT).write_text(json.dumps(missing, indent=1) + "\n", encoding="utf-8")
     library = out / "exllamav3_ext.so"
     folders = cpp_extension.library_paths("cuda")
     libraries = ["-lc10", "-lc10_cuda", "-ltorch", "-ltorch_cpu", "-ltorch_cuda", "-ltorch_python", "-lcudart"]
@@ -98,14 +105,19 @@ def _binding(quant: Path) -> str:
     )
 
 
-def absent(symbols: str) -> str:
-    """Assembly for every symbol of exllamav3 that ``nm`` lists as undefined: nulls for a table, a function giving 0."""
+def left_out(symbols: str) -> list[str]:
+    """Every symbol of exllamav3 that ``nm`` lists as undefined."""
     lines = [line.split() for line in symbols.splitlines()]
     defined = {words[-1] for words in lines if len(words) == 3}
-    missing = sorted({words[-1] for words in lines if len(words) == 2 and words[0] == "U"} - defined)
+    missing = {words[-1] for words in lines if len(words) == 2 and words[0] == "U"} - defined
+    return sorted(filter(_OURS.search, missing))
+
+
+def absent(names: Sequence[str]) -> str:
+    """Assembly for symbols that were left out: nulls for a table, a function giving 0."""
     text = []
-    for name in filter(_OURS.search, missing):
-        if name.startswith("tfp_"):
+    for name in names:
+        if name.startswith(TABLE):
             text += [".data", f".globl {name}", f"{name}: .zero 4096"]
         else:
             text += [".text", f".globl {name}", f"{name}: xorl %eax, %eax", "ret"]

@@ -9,10 +9,11 @@ from types import ModuleType
 
 import torch
 
-from carve_kernels.cuda.dense import ROWS, Counters, DenseGroup, DenseLibrary
+from carve_kernels.cuda.dense import DENSE_ABI, PARTS, ROWS, Counters, DenseCall, DenseGroup, DenseLibrary
 from carve_kernels.desk.gpu import incumbents, material
 from carve_kernels.desk.gpu.material import Fan
 from carve_kernels.desk.gpu.workload import Chosen, Group, Problem
+from carve_kernels.desk.gpu.wrong_calls import Wrong, answers
 from carve_kernels.exl3.codebook import Codebook
 from runner.errors import InputError
 
@@ -23,6 +24,23 @@ OTHER_FANS = ((1024, (8192,)), (256, (4096,)), (4096, (1024, 1024, 512, 512, 256
 COPIES = 16
 SERVED_ROWS = (1, 2, 5, 8, 16, 17, 32)
 BRIEF_ROWS = (1, 7, 16, 25)
+WRONG = (
+    Wrong(["abi_version"], [0, DENSE_ABI + 1]),
+    Wrong(["rows"], [0, -1], "rows-below-limit"),
+    Wrong(["rows"], [ROWS + 1, 2**31 - 1], "rows-above-limit"),
+    Wrong(["parts"], [0, -1, PARTS + 1]),
+    Wrong(["passes"], [-1]),
+    Wrong(["x_type", "out_type"], [-1, 3]),
+    Wrong(["in_features", "part.0.out_features", "part.1.out_features"], [0, -128, 64, 192], "shape"),
+    Wrong(["bits"], [0, 9, -1], "bits"),
+    Wrong(["codebook"], [-1, 3], "codebook"),
+    Wrong(
+        ["x", "scratch", *(f"part.{part}.{name}" for part in (0, 1) for name in ("trellis", "suh", "svh", "out"))], [0]
+    ),
+    Wrong(["x", "scratch", "part.0.trellis", "part.1.out"], [4, 8], added=True),
+    Wrong(["part.0.suh", "part.1.svh"], [2, 4], added=True),
+    Wrong(["scratch_bytes"], [0, 256], "not-ready"),
+)
 
 
 @dataclass
@@ -45,21 +63,21 @@ class FanProblem:
     def bytes(self) -> int:
         return self.fan.bytes
 
-    def outputs(self) -> list[torch.Tensor]:
+    def outputs(self, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
         """One a part."""
-        return self.fan.outputs(self.rows)
+        return self.fan.outputs(self.rows, dtype)
 
-    def expected(self) -> list[torch.Tensor]:
+    def expected(self, *, of_pairs: bool = False) -> list[torch.Tensor]:
         """One a part."""
-        return self.fan.reference(self.x)
+        return self.fan.reference(self.x, of_pairs=of_pairs)
 
     def launch(self, outputs: Sequence[torch.Tensor]) -> str:
         """One launch for all parts."""
         return self.group.forward(self.x, outputs)
 
-    def copy(self) -> FanProblem:
+    def copy(self, dtype: torch.dtype | None = None) -> FanProblem:
         """Own rows."""
-        return FanProblem(self.fan, self.group, self.x.clone())
+        return FanProblem(self.fan, self.group, self.x.to(dtype or self.x.dtype, copy=True))
 
     def variations(self, count: int) -> list[Problem]:
         """The rows scaled and rolled."""
@@ -112,6 +130,10 @@ class FanWorkload:
             other = self._group(material.fan(source, inputs, widths, 6, Codebook.MCG))
             for rows in SERVED_ROWS:
                 yield self._case(source, other, rows, f"fan{number + 1}")
+        for dtype in (torch.bfloat16, torch.float32):
+            other = self._group(material.fan(source, 1024, (512, 256), 6, Codebook.MCG))
+            for rows in BRIEF_ROWS:
+                yield self._case(source, other, rows, str(dtype).removeprefix("torch."), dtype)
 
     def rotating(self, seed: int, bits: int, rows: int, routes: Chosen = "uniform") -> list[Problem]:
         """The served fan, sixteen times over: 151 MB at K 6."""
@@ -146,12 +168,37 @@ class FanWorkload:
             "parts-disagree": ("error", _error(lambda: DenseGroup(self.library, [*fan.parts, *wide.parts], 1))),
         }
 
+    def wrong_calls(self) -> Mapping[str, tuple[str, str]]:
+        """``WRONG`` of a small fan."""
+        source, made = material.generator(2, self.device), []
+
+        class Kept(DenseLibrary):
+            """Keeps the calls that a group makes, in place of handing them on."""
+
+            def forward(self, call: DenseCall) -> str:
+                made.append(DenseCall.from_buffer_copy(call))
+                return ""
+
+        fan = material.fan(source, 256, (128, 256), 6, Codebook.MCG)
+        group = DenseGroup(Kept(self.library.path), fan.parts, fan.book.abi, counters=self.counters)
+        problem = FanProblem(fan, group, material.inputs(source, "gaussian", 2, 256))
+        outs = problem.outputs()
+        problem.launch(outs)
+        return answers(made[0], WRONG, self.library.forward)
+
+    def questions(self, seed: int) -> Mapping[str, tuple[str, str]]:
+        """None."""
+        return {}
+
+    def addresses(self) -> tuple[int, ...]:
+        """Of each group, stream and capture."""
+        return tuple(held.data_ptr() for group in self._groups for held in group.scratches())
+
     def poison_scratch(self) -> None:
-        """NaN in every partial sum of this stream."""
-        stream = torch.cuda.current_stream(self.device).cuda_stream
+        """NaN in every partial sum; nothing else may run."""
         for group in self._groups:
-            sums = group.scratch(stream, self.device)[group.control_bytes :]
-            sums.fill_(0xFF)
+            for held in group.scratches():
+                held[group.control_bytes :].fill_(0xFF)
 
     def counted(self) -> tuple[int, dict[int, int]]:
         """As the kernel counted on the device."""
@@ -162,10 +209,18 @@ class FanWorkload:
         self._groups.append(group)
         return fan, group
 
-    def _case(self, source: torch.Generator, made: tuple[Fan, DenseGroup], rows: int, name: str) -> Group:
+    def _case(
+        self,
+        source: torch.Generator,
+        made: tuple[Fan, DenseGroup],
+        rows: int,
+        name: str,
+        dtype: torch.dtype = torch.float16,
+    ) -> Group:
         fan, group = made
         problems = tuple(
-            FanProblem(fan, group, material.inputs(source, kind, rows, fan.in_features)) for kind in material.INPUTS
+            FanProblem(fan, group, material.inputs(source, kind, rows, fan.in_features).to(dtype))
+            for kind in material.INPUTS
         )
         return Group(f"{name}-k{group.bits}-m{rows}", group.bits, rows, problems)
 

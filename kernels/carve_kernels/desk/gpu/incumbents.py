@@ -7,6 +7,7 @@ into the evidence.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -21,9 +22,40 @@ from carve_kernels.desk.gpu.moe import Layer
 from carve_kernels.exl3.codebook import Codebook
 from runner.errors import SeatError
 
+ABSENT = "absent.json"
+"""Beside a library of :mod:`build_incumbent`: the symbols that were left out of it."""
+TABLE = "tfp_"
+"""How tables of launches begin; exllamav3 itself refuses a call to an empty place of one."""
+_ASKED_FIRST = "try_launch"
+"""Functions that take the faster path or answer 0."""
+
+
+def without(path: Path) -> tuple[str, ...]:
+    """Functions that the library in ``path`` lacks and answers 0 for, by the list beside it.
+
+    Raises SeatError where one of them is asked before a slower path is taken: such a library is no incumbent.
+    """
+    listed = path.parent / ABSENT
+    names = json.loads(listed.read_bytes()) if listed.is_file() else []
+    functions = tuple(name for name in names if not name.startswith(TABLE))
+    if slower := [name for name in functions if _ASKED_FIRST in name]:
+        raise SeatError(
+            "an incumbent's library lacks a fast path",
+            where=str(path),
+            expected=f"none of {_ASKED_FIRST} in {ABSENT}",
+            found=", ".join(slower),
+            next_step="build it anew with carve_kernels.desk.gpu.build_incumbent",
+        )
+    return functions
+
 
 def load(path: Path) -> ModuleType:
-    """The extension module in ``path``. Raises SeatError where it does not load."""
+    """The extension module in ``path``; what was left out of it is told on standard error.
+
+    Raises SeatError where it does not load or lacks a fast path.
+    """
+    if functions := without(path):
+        sys.stderr.write(f"{path}: built without {', '.join(functions)}\n")
     sys.setdlopenflags(os.RTLD_LAZY | os.RTLD_GLOBAL)  # kernels that the desk does not time were left out
     spec = importlib.util.spec_from_file_location("exllamav3_ext", path)
     if spec is None or spec.loader is None or not path.is_file():

@@ -67,15 +67,19 @@ class Fan:
         """Trellis bytes that one call has to read."""
         return sum(part.trellis.numel() * 2 for part in self.parts)
 
-    def outputs(self, rows: int) -> list[torch.Tensor]:
-        """Float32 outputs full of NaN, so that an element nobody wrote is seen."""
+    def outputs(self, rows: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+        """Outputs full of NaN, so that an element nobody wrote is seen."""
         device = self.parts[0].suh.device
-        return [torch.full((rows, part.out_features), torch.nan, device=device) for part in self.parts]
+        sizes = [(rows, part.out_features) for part in self.parts]
+        return [torch.full(size, torch.nan, dtype=dtype, device=device) for size in sizes]
 
-    def reference(self, x: torch.Tensor) -> list[torch.Tensor]:
+    def reference(self, x: torch.Tensor, *, of_pairs: bool = False) -> list[torch.Tensor]:
         """Each part's output in double precision."""
         entry = reference.at_entry(x)
-        return [reference.linear(entry, part.trellis, part.suh, part.svh, self.book) for part in self.parts]
+        return [
+            reference.linear(entry, part.trellis, part.suh, part.svh, self.book, of_pairs=of_pairs)
+            for part in self.parts
+        ]
 
 
 def fan(source: torch.Generator, in_features: int, widths: tuple[int, ...], bits: int, book: Codebook) -> Fan:

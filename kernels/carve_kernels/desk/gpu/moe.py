@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from carve_kernels.abi import MAX_LAYERS, CLayerCounters
+from carve_kernels.cuda import counters
 from carve_kernels.cuda.library import ABI_VERSION, MAX_ROWS, TYPES, CExperts, Library, MoeCall
 from runner.errors import InputError
 
@@ -90,6 +91,20 @@ class MoeLibrary:
         On the current stream; ``number`` is the layer's place in the counters. Empty, or the typed reason of a decline.
         InputError where a tensor does not fit, or the library says that the call contradicts itself.
         """
+        return self.native.forward(self.call(layer, x, ids, weights, out, limit=limit, number=number))
+
+    def call(
+        self,
+        layer: Layer,
+        x: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor,
+        out: torch.Tensor,
+        *,
+        limit: float,
+        number: int = 0,
+    ) -> MoeCall:
+        """What ``forward`` hands to the library. It holds addresses: keep the tensors as long."""
         rows = x.shape[0]
         _check(layer, x, ids, weights, out)
         stream = torch.cuda.current_stream(x.device).cuda_stream
@@ -100,7 +115,16 @@ class MoeLibrary:
         call.scratch, call.scratch_bytes, call.stream = scratch.data_ptr(), scratch.numel(), stream
         for name, part, table in zip(PROJECTIONS, layer.projections, layer.tables, strict=True):
             setattr(call, name, CExperts(*(each.data_ptr() for each in table), part.bits, layer.codebook))
-        return self.native.forward(call)
+        return call
+
+    def poison(self, control_bytes: int) -> None:
+        """NaN in all scratch but its first ``control_bytes``, on the current stream."""
+        for held in self._scratch.values():
+            held[control_bytes:].fill_(0xFF)
+
+    def addresses(self) -> tuple[int, ...]:
+        """Where all scratch lies."""
+        return tuple(held.data_ptr() for held in self._scratch.values())
 
     def scratch(self, layer: Layer, topk: int, stream: int) -> torch.Tensor:
         """Of one shape (and stream), zeroed on first use: make it before a graph is captured."""
@@ -118,20 +142,12 @@ class MoeLibrary:
 
     def cells(self, device: torch.device) -> torch.Tensor:
         """The library's counters, int64 ``[MAX_LAYERS, launches, a histogram of rows, declines]``, where they lie."""
-        return torch.as_tensor(_Cells(self.native.counters_address()), device=device).view(MAX_LAYERS, _CELLS)
+        return counters.at(self.native.counters_address(), (MAX_LAYERS, _CELLS), device)
 
     def counted(self, device: torch.device) -> tuple[int, dict[int, int]]:
         """Launches and launches by rows over all layers, as the kernel counted on the device."""
-        table = self.cells(device).sum(dim=0).tolist()
+        table = counters.copied(self.cells(device)).sum(dim=0).tolist()
         return table[0], {rows: count for rows, count in enumerate(table[1:-1]) if count}
-
-
-class _Cells:
-    """The counters' memory as torch can see it."""
-
-    def __init__(self, address: int) -> None:
-        shape = (MAX_LAYERS * _CELLS,)
-        self.__cuda_array_interface__ = {"shape": shape, "typestr": "<i8", "data": (address, False), "version": 3}
 
 
 def _type(tensor: torch.Tensor) -> int:

@@ -30,6 +30,10 @@ def run(workload: Workload, watermark: Workload, seed: int) -> list[Fact]:
     facts += [
         _answer("counted", counted - before == launched, f"{launched} launched, {counted - before} counted"),
         *(_answer(f"refusal-{name}", wanted == found, found) for name, (wanted, found) in workload.refusals().items()),
+        *_wrong_calls(workload),
+        *(_answer(name, yes == no, no) for name, (yes, no) in workload.questions(seed).items()),
+        *_output_types(workload, problems),
+        _not_finite(problems),
         _replays(workload, problems),
         _streams(problems),
         _kernels(workload, problems),
@@ -40,6 +44,7 @@ def run(workload: Workload, watermark: Workload, seed: int) -> list[Fact]:
 
 def _measured(workload: Workload, group: Group) -> Fact:
     worst, same, declined = compare.Reading(0.0, 1.0, True), True, ""
+    of_pairs = compare.Reading(0.0, 1.0, True)
     for problem in group.problems:
         outputs = [problem.outputs(), problem.outputs()]
         for out in outputs:
@@ -48,6 +53,8 @@ def _measured(workload: Workload, group: Group) -> Fact:
         if declined:
             break
         worst = worst.worse(compare.reading(outputs[0], problem.expected()))
+        if group.of_pairs:
+            of_pairs = of_pairs.worse(compare.reading(outputs[0], problem.expected(of_pairs=True)))
         same = same and compare.equal(*outputs)
     return {
         "id": group.name,
@@ -58,7 +65,50 @@ def _measured(workload: Workload, group: Group) -> Fact:
         "finite": worst.finite,
         "repeat_equal": same,
         "declined": declined,
+        **({"pair_error": compare.decimal(of_pairs.relative_error)} if group.of_pairs and not declined else {}),
     }
+
+
+def _wrong_calls(workload: Workload) -> list[Fact]:
+    """Every wrong call of the C ABI is refused for its own reason, and of all of them only the right one ran."""
+    before, _ = workload.counted()
+    facts = [
+        _answer(f"call-{name}", wanted == found, found or "ran")
+        for name, (wanted, found) in workload.wrong_calls().items()
+    ]
+    after, _ = workload.counted()
+    return [*facts, _answer("calls-that-ran", after - before == 1, after - before)]
+
+
+def _output_types(workload: Workload, problems: list[Problem]) -> list[Fact]:
+    """Half and bfloat16 outputs are the float32 output rounded, bit by bit, of half and bfloat16 inputs."""
+    facts = []
+    for dtype in (torch.float16, torch.bfloat16):
+        wrong = []
+        for problem in [problem.copy(kind) for problem in problems for kind in (torch.float16, torch.bfloat16)]:
+            whole, rounded = _launched(problem), problem.outputs(dtype)
+            workload.poison_scratch()
+            declined = problem.launch(rounded)
+            if declined or not compare.equal(rounded, [each.to(dtype) for each in whole]):
+                wrong.append(declined or f"{problem.rows} rows of {problem.x.dtype}")
+        facts.append(_answer(f"output-{str(dtype).removeprefix('torch.')}", not wrong, wrong))
+    return facts
+
+
+def _not_finite(problems: list[Problem]) -> Fact:
+    """NaN and infinity in a row of x make NaN of that row of every output, and leave the others' bits alone."""
+    wrong = []
+    for problem in problems:
+        clean = _launched(problem)
+        for value in (torch.nan, torch.inf, -torch.inf):
+            for row in {0, problem.rows // 2, problem.rows - 1}:
+                ill = problem.copy()
+                ill.x[row, row + 1] = value
+                others = [number for number in range(problem.rows) if number != row]
+                for out, true in zip(_launched(ill), clean, strict=True):
+                    if not bool(out[row].isnan().all()) or not compare.equal([out[others]], [true[others]]):
+                        wrong.append(f"{value} in row {row} of {problem.rows}")
+    return _answer("not-finite-rows", not wrong, sorted(set(wrong)))
 
 
 def _answer(name: str, yes: bool, detail: object = "") -> Fact:
@@ -75,7 +125,10 @@ def _answer(name: str, yes: bool, detail: object = "") -> Fact:
 
 
 def _replays(workload: Workload, problems: list[Problem]) -> Fact:
-    """A captured launch, replayed with other inputs and poisoned outputs, equals the direct launch bit by bit."""
+    """A captured launch, replayed with other inputs, outputs and scratch full of NaN, equals the direct launch.
+
+    Bit by bit; nothing is allocated meanwhile, and outputs and scratch stay where they were.
+    """
     stream, wrong, done = torch.cuda.Stream(), 0, 0
     count = REPLAYS // len({problem.rows for problem in problems}) + 1
     for rows in sorted({problem.rows for problem in problems}):
@@ -90,19 +143,25 @@ def _replays(workload: Workload, problems: list[Problem]) -> Fact:
         with torch.cuda.graph(graph, stream=stream):
             played.launch(out)
         bad = torch.zeros((), dtype=torch.int64, device=out[0].device)
-        allocated = torch.cuda.memory_allocated()
+        allocated, places = torch.cuda.memory_allocated(), _places(workload, out)
         with torch.cuda.stream(stream):
             for number in range(count):
                 played.take(variations[number % len(variations)])
                 for each in out:
                     each.fill_(torch.nan)
+                workload.poison_scratch()
                 graph.replay()
                 for each, true in zip(out, direct[number % len(direct)], strict=True):
                     bad += (each.view(torch.int32) != true.view(torch.int32)).any()
+            moved = _places(workload, out) != places
         stream.synchronize()
         wrong, done = wrong + int(bad), done + count
-        wrong += int(torch.cuda.memory_allocated() > allocated)
+        wrong += int(moved) + int(torch.cuda.memory_allocated() > allocated)
     return _answer(f"graph-replays-{done}", wrong == 0, f"{wrong} differ")
+
+
+def _places(workload: Workload, outputs: list[torch.Tensor]) -> tuple[int, ...]:
+    return (*workload.addresses(), *(out.data_ptr() for out in outputs))
 
 
 def _launched(problem: Problem) -> list[torch.Tensor]:

@@ -10,12 +10,16 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from carve_kernels.cuda.library import MAX_ROWS
+from carve_kernels.abi import MAX_LAYERS
+from carve_kernels.cuda.library import ABI_VERSION, MAX_EXPERTS, MAX_ROWS, MAX_TOPK
 from carve_kernels.desk import layers
 from carve_kernels.desk.gpu import incumbents, material, reference
-from carve_kernels.desk.gpu.moe import Layer, MoeLibrary, Projection
-from carve_kernels.desk.gpu.recorded import recorded
+from carve_kernels.desk.gpu.decoded import Decoder
+from carve_kernels.desk.gpu.moe import PROJECTIONS, Layer, MoeLibrary, Projection
+from carve_kernels.desk.gpu.real import real_layer
+from carve_kernels.desk.gpu.recorded import TOPK, recorded
 from carve_kernels.desk.gpu.workload import Chosen, Group, Problem
+from carve_kernels.desk.gpu.wrong_calls import Wrong, answers
 from carve_kernels.desk.layers import ROUTES, Route, Shape
 from carve_kernels.exl3.codebook import Codebook
 from runner.errors import InputError
@@ -26,18 +30,48 @@ SMALL = Shape(hidden=512, intermediate=256, experts=16, topk=4)
 WIDE = Shape(hidden=2048, intermediate=256, experts=8, topk=4)
 """The smallest that a cluster of 16 blocks can share."""
 ODD = Shape(hidden=640, intermediate=384, experts=12, topk=3)
+MOST_SLOTS = Shape(hidden=512, intermediate=256, experts=32, topk=MAX_TOPK)
+MOST_EXPERTS = Shape(hidden=256, intermediate=128, experts=MAX_EXPERTS, topk=6)
 LIMIT = 10.0
 SETS = 16
 WHOLE_ROWS = (1, 2, 5, 8, 16, 17, 32)
 """Every route with every input; at the other counts each route with one input, another one at each count."""
 BRIEF_ROWS = (1, 4, 16, 31)
+PAIR_ROWS = (3, 12, 31)
+"""Row counts at which the served shape is held to the reference of pairs as well."""
 SMALL_ROUTES: tuple[tuple[int, Route], ...] = ((1, "unique"), (8, "zipf"), (17, "duplicates"), (32, "hot"))
 FORMATS = (
     ((1, 1, 1), Codebook.MCG),
     ((4, 4, 4), Codebook.MCG),
+    ((5, 5, 5), Codebook.MCG),
+    ((6, 6, 6), Codebook.MCG),
+    ((7, 7, 7), Codebook.MCG),
+    ((8, 8, 8), Codebook.MCG),
     ((2, 3, 4), Codebook.MCG),
     ((2, 2, 2), Codebook.DEFAULT),
     ((3, 3, 3), Codebook.MUL1),
+)
+DECODED = (range(1, 9), tuple(Codebook))
+"""Every K and codebook that the decoder is asked for."""
+_INT_MAX = 2**31 - 1
+_TENSORS = tuple(f"{part}.{tensor}" for part in PROJECTIONS for tensor in ("trellis", "suh", "svh"))
+WRONG = (
+    Wrong(["abi_version"], [0, ABI_VERSION + 1]),
+    Wrong(["layer"], [-1, MAX_LAYERS]),
+    Wrong(["rows", "topk", "experts"], [0, -1]),
+    Wrong(["x_type"], [-1, 0, 3]),
+    Wrong(["out_type"], [-1, 3]),
+    Wrong(["rows"], [MAX_ROWS + 1, _INT_MAX], "rows-above-limit"),
+    Wrong(["hidden", "intermediate"], [0, -128, 64, 192, _INT_MAX], "shape"),
+    Wrong(["topk"], [MAX_TOPK + 1], "shape"),
+    Wrong(["experts"], [MAX_EXPERTS + 1], "shape"),
+    Wrong([f"{part}.bits" for part in PROJECTIONS], [0, 9, -1], "bits"),
+    Wrong([f"{part}.codebook" for part in PROJECTIONS], [-1, 2, 3], "codebook"),
+    Wrong(["x", "ids", "weights", "out", "scratch", *_TENSORS], [0]),
+    Wrong(["x", "ids", "weights"], [2], added=True),
+    Wrong(["out"], [4, 8], added=True),
+    Wrong(["scratch"], [4, 64], added=True),
+    Wrong(["scratch_bytes"], [0, 128, 65536]),
 )
 
 
@@ -49,9 +83,17 @@ class Sources:
 
 
 class Experts:
-    """A layer of made-up experts with their decoded weights, which only the reference reads."""
+    """A layer with its experts' decoded weights, which only the reference reads."""
 
-    def __init__(self, source: torch.Generator, shape: Shape, bits: tuple[int, int, int], book: Codebook) -> None:
+    def __init__(self, layer: Layer, book: Codebook, topk: int) -> None:
+        self.layer, self.book = layer, book
+        self.shape = Shape(layer.hidden, layer.intermediate, layer.experts, topk)
+        self.bits = tuple(part.bits for part in layer.projections)
+        self._decoded: dict[tuple[int, bool], tuple[torch.Tensor, ...]] = {}
+
+    @classmethod
+    def made_up(cls, source: torch.Generator, shape: Shape, bits: tuple[int, int, int], book: Codebook) -> Experts:
+        """Random experts."""
         widths = ((shape.hidden, shape.intermediate),) * 2 + ((shape.intermediate, shape.hidden),)
         scales = (2.0, 2.0, 1.0)  # of the order of 2, so that silu is curved where it is used
         parts = [
@@ -66,34 +108,39 @@ class Experts:
             )
             for part in parts
         ]
-        self.shape, self.bits, self.book = shape, bits, book
-        self.layer = Layer(projections, book.abi)
-        self._decoded: dict[int, tuple[torch.Tensor, ...]] = {}
+        return cls(Layer(projections, book.abi), book, shape.topk)
 
-    def decoded(self, expert: int) -> tuple[torch.Tensor, ...]:
-        """The three coded matrices of an expert, as halves, once decoded."""
-        if expert not in self._decoded:
-            self._decoded[expert] = tuple(
-                reference.rotated_weights(one.trellis[expert], self.book).half() for one in self.layer.projections
+    def decoded(self, expert: int, *, of_pairs: bool) -> tuple[torch.Tensor, ...]:
+        """The three coded matrices of an expert, once decoded: halves, or floats where pairs are not rounded."""
+        if (expert, of_pairs) not in self._decoded:
+            kind = torch.float32 if of_pairs else torch.float16
+            self._decoded[expert, of_pairs] = tuple(
+                reference.rotated_weights(one.trellis[expert], self.book, of_pairs=of_pairs).to(kind)
+                for one in self.layer.projections
             )
-        return self._decoded[expert]
+        return self._decoded[expert, of_pairs]
 
-    def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """In double precision, rounded only where campaign section 5.2 has a boundary: x, and the activation."""
+    def forward(
+        self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, *, of_pairs: bool = False
+    ) -> torch.Tensor:
+        """In double precision, rounded only where campaign section 5.2 has a boundary: x, and the activation.
+
+        ``of_pairs``: a weight is the exact sum of its two halves, which the format rounds.
+        """
         entry, out = reference.at_entry(x), torch.zeros(x.shape, dtype=torch.float64, device=x.device)
         for expert in ids.unique().tolist():
             if not 0 <= expert < self.shape.experts:
                 continue
             rows, slots = torch.nonzero(ids == expert, as_tuple=True)
-            gate, up = (self._linear(number, expert, entry[rows]) for number in (0, 1))
+            gate, up = (self._linear(number, expert, entry[rows], of_pairs) for number in (0, 1))
             gate, up = gate.clamp(max=LIMIT), up.clamp(-LIMIT, LIMIT)
             activation = (gate / (1.0 + torch.exp(-gate)) * up).half().double()
-            part = self._linear(2, expert, activation) * weights[rows, slots].double().unsqueeze(1)
+            part = self._linear(2, expert, activation, of_pairs) * weights[rows, slots].double().unsqueeze(1)
             out.index_add_(0, rows, part)
         return out
 
-    def _linear(self, number: int, expert: int, x: torch.Tensor) -> torch.Tensor:
-        part, matrix = self.layer.projections[number], self.decoded(expert)[number].double()
+    def _linear(self, number: int, expert: int, x: torch.Tensor, of_pairs: bool) -> torch.Tensor:
+        part, matrix = self.layer.projections[number], self.decoded(expert, of_pairs=of_pairs)[number].double()
         rotated = reference.transform(x * part.suh[expert].double())
         return reference.transform(rotated @ matrix) * part.svh[expert].double()
 
@@ -113,7 +160,7 @@ class RoutedProblem:
     ids: torch.Tensor
     route_weights: torch.Tensor
     number: int = 0
-    _expected: list[torch.Tensor] = field(default_factory=list)
+    _expected: dict[bool, torch.Tensor] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -127,24 +174,24 @@ class RoutedProblem:
     def bytes(self) -> int:
         return self.experts.load(self.ids)[1]
 
-    def outputs(self) -> list[torch.Tensor]:
+    def outputs(self, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
         """One, full of NaN."""
-        return [torch.full(self.x.shape, torch.nan, device=self.x.device)]
+        return [torch.full(self.x.shape, torch.nan, dtype=dtype, device=self.x.device)]
 
-    def expected(self) -> list[torch.Tensor]:
+    def expected(self, *, of_pairs: bool = False) -> list[torch.Tensor]:
         """Computed once."""
-        if not self._expected:
-            self._expected.append(self.experts.forward(self.x, self.ids, self.route_weights))
-        return self._expected
+        if of_pairs not in self._expected:
+            self._expected[of_pairs] = self.experts.forward(self.x, self.ids, self.route_weights, of_pairs=of_pairs)
+        return [self._expected[of_pairs]]
 
     def launch(self, outputs: Sequence[torch.Tensor]) -> str:
         """One call."""
         arguments = (self.experts.layer, self.x, self.ids, self.route_weights, outputs[0])
         return self.library.forward(*arguments, limit=LIMIT, number=self.number)
 
-    def copy(self) -> RoutedProblem:
+    def copy(self, dtype: torch.dtype | None = None) -> RoutedProblem:
         """Own rows and routes."""
-        tensors = (self.x.clone(), self.ids.clone(), self.route_weights.clone())
+        tensors = (self.x.to(dtype or self.x.dtype, copy=True), self.ids.clone(), self.route_weights.clone())
         return RoutedProblem(self.experts, self.library, *tensors, number=self.number)
 
     def variations(self, count: int) -> list[Problem]:
@@ -187,6 +234,7 @@ class RoutedWorkload:
     def __init__(self, library: Path, device: torch.device, kernel: str) -> None:
         self.library, self.device, self.kernel = MoeLibrary(library), device, kernel
         self.describe = self.library.native.describe()
+        self.paired = "paired" in str(self.describe.get("name"))
         self._served: dict[tuple[int, int], Experts] = {}
         self._weights: int | None = None
 
@@ -199,19 +247,33 @@ class RoutedWorkload:
                 pairs = [(route, kind) for route in ROUTES for kind in material.INPUTS]
                 if rows not in WHOLE_ROWS:
                     pairs = [(route, material.INPUTS[(place + rows) % 4]) for place, route in enumerate(ROUTES)]
-                yield self._group(f"served-k{bits}-m{rows}", served, rows, pairs, source)
+                of_pairs = self.paired and rows in PAIR_ROWS
+                yield self._group(f"served-k{bits}-m{rows}", served, rows, pairs, source, of_pairs=of_pairs)
         for shape in (SMALL, ODD):
             for each, book in FORMATS:
-                made = Experts(source.torch, shape, each, book)
+                made = Experts.made_up(source.torch, shape, each, book)
                 name = f"{book.value}-h{shape.hidden}-k{''.join(map(str, each))}"
-                for rows in BRIEF_ROWS:
-                    pairs = [(route, material.INPUTS[place % 4]) for place, route in enumerate(ROUTES)]
-                    yield self._group(f"{name}-m{rows}", made, rows, pairs, source)
+                yield from self._brief(name, made, source)
+        for shape in (MOST_SLOTS, MOST_EXPERTS):
+            for bits in (2, 3):
+                made = Experts.made_up(source.torch, shape, (bits,) * 3, Codebook.MCG)
+                yield from self._brief(f"topk{shape.topk}-of-{shape.experts}-k{bits}", made, source)
+        for bits in (2, 3, 4):
+            made = Experts.made_up(source.torch, SMALL, (bits,) * 3, Codebook.MCG)
+            yield from self._brief(f"bfloat16-k{bits}", made, source, torch.bfloat16)
+        layer, book = real_layer(self.device)
+        yield from self._brief("real", Experts(layer, book, TOPK), source)
+
+    def _brief(self, name: str, made: Experts, source: Sources, dtype: torch.dtype = torch.float16) -> Iterator[Group]:
+        """Every route with one input, at a few row counts."""
+        for rows in BRIEF_ROWS:
+            pairs = [(route, material.INPUTS[place % 4]) for place, route in enumerate(ROUTES)]
+            yield self._group(f"{name}-m{rows}", made, rows, pairs, source, of_pairs=self.paired, dtype=dtype)
 
     def served(self, seed: int, bits: int) -> Experts:
         """The served layer at one K, made once."""
         if (seed, bits) not in self._served:
-            self._served[seed, bits] = Experts(
+            self._served[seed, bits] = Experts.made_up(
                 material.generator(seed + bits, self.device), SERVED, (bits,) * 3, Codebook.MCG
             )
         return self._served[seed, bits]
@@ -245,14 +307,14 @@ class RoutedWorkload:
         made: list[Problem] = []
         for bits in ((2, 2, 2), (3, 3, 3)):
             for shape in (SMALL, WIDE):
-                experts = Experts(source.torch, shape, bits, Codebook.MCG)
+                experts = Experts.made_up(source.torch, shape, bits, Codebook.MCG)
                 made += [self._problem(experts, rows, (route, "gaussian"), source) for rows, route in SMALL_ROUTES]
         return made
 
     def refusals(self) -> Mapping[str, tuple[str, str]]:
         """Too many rows are declined; flat ids and other widths are errors."""
         source = Sources(1, self.device)
-        experts = Experts(source.torch, SMALL, (2, 2, 2), Codebook.MCG)
+        experts = Experts.made_up(source.torch, SMALL, (2, 2, 2), Codebook.MCG)
         many = self._problem(experts, MAX_ROWS + 1, ("unique", "gaussian"), source)
         few = self._problem(experts, 2, ("unique", "gaussian"), source)
 
@@ -268,21 +330,64 @@ class RoutedWorkload:
             "rows-33": ("rows-above-limit", many.launch(many.outputs())),
             "flat-ids": ("error", call(few.x, *flat, out)),
             "float32-x": ("error", call(few.x.float(), few.ids, few.route_weights, out)),
-            "another-width": ("error", call(few.x[:, :256].contiguous(), few.ids, few.route_weights, out)),
+            "another-width": (
+                "error",
+                call(few.x[:, : SMALL.hidden // 2].contiguous(), few.ids, few.route_weights, out),
+            ),
         }
 
+    def wrong_calls(self) -> Mapping[str, tuple[str, str]]:
+        """``WRONG`` of a small layer."""
+        source = Sources(2, self.device)
+        experts = Experts.made_up(source.torch, SMALL, (2, 2, 2), Codebook.MCG)
+        problem = self._problem(experts, 2, ("unique", "gaussian"), source)
+        out = problem.outputs()[0]
+        call = self.library.call(experts.layer, problem.x, problem.ids, problem.route_weights, out, limit=LIMIT)
+        return answers(call, WRONG, self.library.native.forward)
+
+    def questions(self, seed: int) -> Mapping[str, tuple[str, str]]:
+        """The decoder's operands bit by bit, and whether the experts are multiplied by pairs or by their rounded sums.
+
+        The second is seen in the sums alone: how far an output lies on the way from one reference to the other.
+        """
+        source = Sources(seed, self.device)
+        decoder = Decoder(self.library.native.path, paired=self.paired)
+        asked = {name: ("", found) for name, found in decoder.questions(source.torch, *DECODED)}
+        experts = Experts.made_up(source.torch, SMALL, (2, 2, 2), Codebook.MCG)
+        problem = self._problem(experts, MAX_ROWS, ("unique", "gaussian"), source)
+        (out, *_), (rounded, *_) = problem.outputs(), problem.expected()
+        way = problem.expected(of_pairs=True)[0] - rounded
+        declined = problem.launch([out])
+        share = float(((out.double() - rounded) * way).sum() / way.square().sum())
+        form = "pairs" if 0.7 < share < 1.3 else "rounded sums" if -0.3 < share < 0.3 else f"neither ({share:.3f})"
+        return asked | {"operands": ("pairs" if self.paired else "rounded sums", declined or form)}
+
     def poison_scratch(self) -> None:
-        """Nothing: control words and sums share the scratch, and only the library knows where they lie."""
+        """NaN in all but the control words; nothing where the library does not say how many bytes they are."""
+        if control := int(self.describe.get("control_bytes", 0)):
+            self.library.poison(control)
+
+    def addresses(self) -> tuple[int, ...]:
+        """Of each shape and stream."""
+        return self.library.addresses()
 
     def counted(self) -> tuple[int, dict[int, int]]:
         """As the kernel counted on the device."""
         return self.library.counted(self.device)
 
     def _group(
-        self, name: str, experts: Experts, rows: int, pairs: Sequence[tuple[Route, str]], source: Sources
+        self,
+        name: str,
+        experts: Experts,
+        rows: int,
+        pairs: Sequence[tuple[Route, str]],
+        source: Sources,
+        *,
+        of_pairs: bool = False,
+        dtype: torch.dtype = torch.float16,
     ) -> Group:
-        problems = tuple(self._problem(experts, rows, pair, source) for pair in pairs)
-        return Group(name, experts.bits[0], rows, problems)
+        problems = tuple(self._problem(experts, rows, pair, source).copy(dtype) for pair in pairs)
+        return Group(name, experts.bits[0], rows, problems, of_pairs)
 
     def _problem(self, experts: Experts, rows: int, pair: tuple[Route, str], source: Sources) -> RoutedProblem:
         ids = torch.from_numpy(layers.routes(source.numpy, pair[0], experts.shape, rows)).to(self.device)

@@ -31,20 +31,25 @@ class Problem(Protocol):
         """Trellis bytes that have to be read."""
         ...
 
-    def outputs(self) -> list[torch.Tensor]:
-        """Fresh float32 outputs full of NaN."""
+    @property
+    def x(self) -> torch.Tensor:
+        """The batch ``[rows, in]``."""
         ...
 
-    def expected(self) -> list[torch.Tensor]:
-        """The outputs in double precision."""
+    def outputs(self, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+        """Fresh outputs full of NaN."""
+        ...
+
+    def expected(self, *, of_pairs: bool = False) -> list[torch.Tensor]:
+        """The outputs in double precision; ``of_pairs``: of weights that are the unrounded sums of their two halves."""
         ...
 
     def launch(self, outputs: Sequence[torch.Tensor]) -> str:
         """The kernel under test on the current stream; empty, or its typed decline."""
         ...
 
-    def copy(self) -> Problem:
-        """The same with input buffers of its own."""
+    def copy(self, dtype: torch.dtype | None = None) -> Problem:
+        """The same with input buffers of its own, x perhaps of another type."""
         ...
 
     def variations(self, count: int) -> list[Problem]:
@@ -72,6 +77,8 @@ class Group:
     bits: int
     rows: int
     problems: tuple[Problem, ...]
+    of_pairs: bool = False
+    """Held to the reference of pairs as well, which is told beside the other."""
 
 
 class Workload(Protocol):
@@ -106,8 +113,23 @@ class Workload(Protocol):
         """Calls that must be declined: name to (expected reason, what happened)."""
         ...
 
+    def wrong_calls(self) -> Mapping[str, tuple[str, str]]:
+        """Calls of the C ABI itself that differ from a right one in a field: name to (expected, what happened).
+
+        The first is the right one, and it alone may run.
+        """
+        ...
+
+    def questions(self, seed: int) -> Mapping[str, tuple[str, str]]:
+        """What only this family can be asked: name to (expected, found)."""
+        ...
+
     def poison_scratch(self) -> None:
-        """Fill whatever scratch the current stream uses, except its control words, with NaN."""
+        """Fill all scratch but its control words with NaN, on the current stream; nothing may run on another one."""
+        ...
+
+    def addresses(self) -> tuple[int, ...]:
+        """Where all the scratch made so far lies."""
         ...
 
     def counted(self) -> tuple[int, dict[int, int]]:
