@@ -1,7 +1,7 @@
-"""A seat on another machine: the job that travels there, and the bundle that comes back.
+"""A seat on another machine: the job that travels there, and the bundle that is made of it.
 
 No key and no git go there, because candidate code runs there. The plan is sealed and the intent signed before the job
-is written; what comes back is evidence that only fits this plan, and it is judged and signed here.
+is written; what comes back is evidence that only fits this plan, and :mod:`runner.bundle` takes it in.
 
     runs/<run>/job/          measure, candidate.json, order.yaml, plan.json, seed, intent.dsse.json, libraries/, code/
     <job>/bundle/            bundle.json (run, plan, host, digest of every file), evidence.tar.xz
@@ -21,21 +21,19 @@ from typing import Any
 from runner import archive
 from runner.craft.store import git
 from runner.digest import canonical_json, sha256_bytes, sha256_file
-from runner.errors import InputError, StateError, TrustError
+from runner.errors import StateError, TrustError
 from runner.files import write_whole
 from runner.graders import GRADERS
-from runner.identity import identity_faults
-from runner.model.boot import BootRecord
-from runner.model.plan import Plan
 from runner.paths import source_root
-from runner.plan import plan_digest
-from runner.steps.boots import to_measure
-from runner.steps.journal import TAKEN_IN, Event, Journal
 from runner.steps.state import Run
 
 JOB, BUNDLE, NAMES, FILES, HOST = "job", "bundle", "bundle.json", "evidence.tar.xz", "host.json"
 OURS = "dsv4-carve"
 JOURNAL = "journal.jsonl"
+MEASURING = "measuring"
+"""Event of every ./measure, with the identity of the machine."""
+BUNDLE_LIMIT = 1 << 30
+"""Bytes of either file of a bundle."""
 CANDIDATE, LIBRARIES, DIGESTS = "candidate.json", "libraries", "files"
 _TRAVELS = ("*.py", "*.yaml", "*.cpp", "*.j2")
 _SERVED = ("recipe/mini/text/*", "serve/witness/native/*", "kernels/cpu/abi.h")
@@ -43,7 +41,6 @@ _SERVED = ("recipe/mini/text/*", "serve/witness/native/*", "kernels/cpu/abi.h")
 _DESK = ("recipe/mini/pack/model-00004-of-00006.safetensors",)
 """What a desk reads besides code: a layer of experts that training made."""
 _KEPT = ("boots/*.json", "evidence/*.json", "evidence/*/*.json", "logs/*.log")
-_EVENTS = ("boot-", "window-", "block-", "killed")
 _SCRIPT = """#!/bin/sh
 # Measure this job on the machine it is for: Python with torch, pydantic, PyYAML and httpx, no key, no git.
 # ./measure [SECONDS]: stop between blocks before SECONDS have passed; run it again for the rest.
@@ -122,86 +119,10 @@ def write_bundle(run: Run) -> Path:
     data = archive.build(files, sum(map(len, files.values())) + (1 << 20)).data
     names = {name: sha256_bytes(content) for name, content in files.items()}
     content = {"run": run.name, "plan_digest": run.sealed.digest, "files": names}
-    host = run.folder / HOST
-    content |= {"host": json.loads(host.read_bytes())} if host.exists() else {}
+    content |= {"host": json.loads((run.folder / HOST).read_bytes())}
     write_whole(run.folder / BUNDLE / FILES, data)
     write_whole(run.folder / BUNDLE / NAMES, canonical_json(content))
     return run.folder / BUNDLE
-
-
-def take_in(run: Run, bundle: Path, *, partial: bool = False) -> None:
-    """Put a bundle's files and events into the run's folder; ``partial``: also one that lacks whole boots.
-
-    Raises InputError where it is no bundle, or a part that nobody said would do, and TrustError where it is another
-    run's or plan's, does not hold what it says, or was measured with another library than was planned.
-    """
-    plan = Plan.model_validate_json((run.folder / "plan.json").read_bytes())
-    sealed = (run.name, plan_digest(plan))
-    try:
-        names = json.loads((bundle / NAMES).read_bytes())
-        data = (bundle / FILES).read_bytes()
-        told, files = (names["run"], names["plan_digest"]), dict(names["files"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        expected = f"{NAMES} and {FILES}"
-        raise InputError("no bundle here", where=str(bundle), expected=expected, found=str(error)) from error
-    if told != sealed:
-        expected = f"run {sealed[0]}, plan {sealed[1]}"
-        raise TrustError(
-            "a bundle of another run", where=str(bundle), expected=expected, found=f"run {told[0]}, plan {told[1]}"
-        )
-    contents = archive.read(data, files, str(bundle))
-    for name, content in contents.items():
-        if name == JOURNAL:
-            continue
-        if ".." in name or not any(Path(name).match(pattern) for pattern in _KEPT):
-            raise TrustError("a file that no measurement leaves", where=str(bundle), found=name)
-        if name.startswith("boots/"):
-            _check_boot(BootRecord.model_validate_json(content), plan, str(bundle))
-    incoming = _read(contents.get(JOURNAL, b""), run.folder)
-    ended = {event.facts["planned"] for event in incoming if event.kind == "boot-ended"}
-    left = [name for name in to_measure(plan) if name not in ended]
-    if left and not partial and not any(event.kind == "killed" for event in incoming):
-        raise InputError(
-            "the bundle is not whole",
-            where=str(bundle),
-            expected="every boot of the plan",
-            found=f"nothing, or not the end, of {', '.join(left)}",
-            next_step="run ./measure again on that machine, or seal what there is with --partial",
-        )
-    for name, content in contents.items():
-        if name != JOURNAL:
-            write_whole(run.folder / name, content)
-    known = {_line(event) for event in _events(run.journal)}
-    for event in incoming:
-        if _line(event) not in known:
-            run.journal.write(event.kind, **event.facts)
-    run.journal.write(TAKEN_IN, host=names.get("host"))
-
-
-def _check_boot(record: BootRecord, plan: Plan, where: str) -> None:
-    """Boots that found the fault themselves ended at it and measured nothing; their record stays."""
-    planned = {boot.id: boot for boot in plan.boots}.get(record.planned)
-    faults = ("no such boot was planned",) if planned is None else identity_faults(record, planned, plan)
-    if faults:
-        raise TrustError("another library than was planned ran", where=f"{where}, {record.id}", found="; ".join(faults))
-
-
-def _events(journal: Journal) -> list[Event]:
-    return [event for event in journal.all() if event.kind.startswith(_EVENTS)]
-
-
-def _read(data: bytes, folder: Path) -> list[Event]:
-    """The measured events of a journal that came in."""
-    path = folder / f".incoming-{JOURNAL}"
-    write_whole(path, data)
-    try:
-        return _events(Journal(path))
-    finally:
-        path.unlink()
-
-
-def _line(event: Event) -> str:
-    return json.dumps([event.kind, event.facts], sort_keys=True)
 
 
 def check_files(folder: Path) -> dict[str, Any]:
@@ -235,4 +156,4 @@ def check_job(folder: Path, libraries: dict[str, Path], subjects: dict[str, str]
             )
 
 
-__all__ = ["check_files", "check_job", "take_in", "write_bundle", "write_job"]
+__all__ = ["check_files", "check_job", "write_bundle", "write_job"]

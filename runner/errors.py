@@ -4,6 +4,7 @@
     ├── InputError        (3)  an order, plan, manifest or pack that is malformed
     ├── TrustError        (3)  a signature, digest or verdict that does not hold
     ├── SeatError         (2)  the seat could not be started, reached or stopped
+    │   └── AbsentError        this machine lacks what the seat needs: nothing was started
     ├── EvidenceError     (2)  evidence is missing or cannot be used
     └── StateError        (2)  a run folder, lock or disk that stands in the way
 
@@ -49,6 +50,10 @@ class TrustError(CarveError):
 
 class SeatError(CarveError):
     """The seat could not be started, reached or stopped."""
+
+
+class AbsentError(SeatError):
+    """This machine lacks what the seat needs, so that nothing was started: it says nothing about a candidate."""
 
 
 class EvidenceError(CarveError):

@@ -1,4 +1,4 @@
-"""Whether a boot loaded what was built and planned: libraries, source trees and engine, rank by rank."""
+"""Whether a boot loaded what was built and planned, rank by rank, and on the machine and devices of the others."""
 
 from __future__ import annotations
 
@@ -56,4 +56,30 @@ def weights_faults(boots: Iterable[BootRecord], plan: Plan) -> tuple[str, ...]:
     return tuple(faults)
 
 
-__all__ = ["identity_faults", "weights_faults"]
+def host_faults(boots: Iterable[BootRecord], plan: Plan) -> tuple[str, ...]:
+    """Boots on another machine, or ranks on another device, than the first boot of their kind: they are never pooled.
+
+    An engine's ranks are compared with each other, and a desk's cards; a desk on the processor has no device, and one
+    in which nothing answered only looked at what the others left.
+    """
+    desks, faults = {boot.id for boot in plan.boots if boot.role == "desk"}, []
+    hosts: list[tuple[str, str]] = []
+    first: dict[tuple[bool, int], tuple[str, tuple[str, ...]]] = {}
+    for boot in boots:
+        desk = boot.planned in desks
+        if not desk or boot.engine:
+            hosts.append((boot.id, boot.host or "unknown"))
+        for rank in boot.ranks:
+            if desk and not rank.devices:
+                continue
+            origin, devices = first.setdefault((desk, rank.rank), (boot.id, rank.devices))
+            if rank.devices != devices:
+                here, there = (", ".join(found) or "none" for found in (rank.devices, devices))
+                faults.append(f"rank {rank.rank} had device {here} in {boot.id}, {there} in {origin}")
+    faults += [
+        f"{name} ran on host {host}, {hosts[0][0]} on {hosts[0][1]}" for name, host in hosts if host != hosts[0][1]
+    ]
+    return tuple(faults)
+
+
+__all__ = ["host_faults", "identity_faults", "weights_faults"]

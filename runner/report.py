@@ -170,6 +170,18 @@ def write_folder(record: RunRecord, key: PrivateKey, run_folder: Path, target: P
     return target
 
 
+def place_folder(made: Path, target: Path) -> None:
+    """Copy a report's folder to ``target`` all at once. Raises StateError where it cannot be written."""
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        shutil.copytree(made, draft)
+        draft.rename(target)
+    except OSError as error:
+        raise StateError("the report cannot be written", where=str(target), found=str(error)) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
 __all__ = [
     "EVIDENCE",
     "FOLDER_LIMIT",
@@ -178,6 +190,7 @@ __all__ = [
     "compose",
     "isolation_of",
     "label_of",
+    "place_folder",
     "predicate",
     "subject_digests",
     "write_folder",

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from runner.boots import label_fault, label_of
 from runner.digest import sha256_json
 from runner.errors import TrustError
+from runner.identity import host_faults
 from runner.model.boot import BootRecord, Label
 from runner.model.plan import MANIFEST, Plan
 from runner.model.report import Measured, ReportPredicate, SeatPart
@@ -44,6 +45,10 @@ def check_seat(report: ReportPredicate, measured: Measured, where: str) -> None:
     for boot in boots:
         if fault := label_fault(boot):
             _refuse("a boot's label is not that of what answered", f"{where}, {boot.id}", "another label", fault)
+    if moved := host_faults(boots, plan):
+        _refuse(
+            "boots of two machines in one report", where, "one host, and one device for each rank", "; ".join(moved)
+        )
     _check_manifest(report.seat, measured, where)
     label = label_of(boots)
     if label != report.seat.label and (label, report.seat.label) != ("none", "simulated"):  # as it was at first

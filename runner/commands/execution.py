@@ -69,7 +69,7 @@ def seal(
     as_json: AsJson = False,
 ) -> int:
     """Take in what another machine measured, judge it, and sign the report."""
-    from runner.away import take_in
+    from runner.bundle import taken_in
     from runner.commands.progress import watching
     from runner.session import kept_order, open_run, release, summary
     from runner.workflow import execute as execute_steps
@@ -77,8 +77,8 @@ def seal(
     with watching(quiet=quiet or as_json) as progress:
         opened = open_run(kept_order(run), resume=run, progress=progress)
         try:
-            take_in(opened, bundle, partial=partial)
-            code = execute_steps(opened)
+            with taken_in(opened, bundle, partial=partial) as taken:
+                code = execute_steps(taken)
         finally:
             release(opened)
     value, text = summary(opened, code)

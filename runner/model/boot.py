@@ -84,3 +84,5 @@ class BootRecord(Record):
     """Of a boot that served what a recipe made: its digests as they were read again once the boot had ended."""
     product_changes: tuple[str, ...] = later(())
     """What of it was written, exchanged, added or removed between the first boot of the run and the end of this one."""
+    host: Digest | None = later(None)
+    """Of a boot in a job that travelled: identity of the machine that it ran on."""

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from runner.boots import label_of, new_record
 from runner.digest import canonical_json
-from runner.errors import SeatError
+from runner.errors import AbsentError, SeatError
 from runner.files import write_whole
-from runner.identity import identity_faults, weights_faults
+from runner.identity import host_faults, identity_faults, weights_faults
 from runner.loading import first_variant, loads
 from runner.model.boot import BootRecord
 from runner.model.plan import Plan, PlannedBoot, PlannedWindow
@@ -74,6 +74,13 @@ def to_measure(plan: Plan) -> tuple[str, ...]:
     """The planned boots in which anything is measured: not those whose windows are read once every boot has ended."""
     named = {window.boot for window in plan.windows if not window.instrument.startswith(AFTER_BOOTS)}
     return tuple(boot.id for boot in plan.boots if boot.id in named)
+
+
+def nothing_answered(records: tuple[BootRecord, ...], plan: Plan) -> bool:
+    """Whether no engine answered in any boot that is there to serve; on an order for a desk, no desk."""
+    roles = {boot.id: boot.role for boot in plan.boots if boot.id in to_measure(plan)}
+    served = {name for name, role in roles.items() if role != "desk"} or roles.keys()
+    return bool(served) and not any(record.engine for record in records if record.planned in served)
 
 
 def _seconds_of(block: tuple[PlannedWindow, ...]) -> int:
@@ -144,6 +151,8 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
     request.folder.mkdir(parents=True)
     try:
         boot = seat_of(run.manifest, planned).boot(request)
+    except AbsentError:
+        raise  # the machine lacks the seat: that is no refusal, and no boot of this run
     except SeatError as error:
         expected = " (expected: this boot is there to be refused)" if planned.role == KNOCK_OUTS[0] else ""
         run.progress.note(f"boot {planned.id}: {error.what}: {error.found}{expected}")
@@ -174,9 +183,13 @@ def _boot(run: Run, planned: PlannedBoot, blocks: list[tuple[PlannedWindow, ...]
 
 
 def _check_identity(run: Run, record: BootRecord, planned: PlannedBoot) -> None:
-    """Raises SeatError where a rank loaded something else than was built, or than the boots before it."""
-    others = [one for one in boot_records(run) if one.id != record.id]
-    if faults := identity_faults(record, planned, run.plan) + weights_faults([*others, record], run.plan):
+    """Raises SeatError where a rank loaded something else than was built, or else or elsewhere than the boots before.
+
+    The record is written already.
+    """
+    known = boot_records(run)
+    faults = identity_faults(record, planned, run.plan) + weights_faults(known, run.plan) + host_faults(known, run.plan)
+    if faults:
         raise SeatError(
             "the engine loaded something else than was built or served before", where=record.id, found="; ".join(faults)
         )
@@ -276,7 +289,9 @@ def _never_came_up(run: Run, planned: PlannedBoot, error: SeatError) -> BootReco
 
 
 def write_record(run: Run, record: BootRecord) -> None:
-    """``boots/<boot id>.json``, all at once."""
+    """``boots/<boot id>.json``, all at once; in a job that travelled it says on which machine."""
+    if run.host:
+        record = record.model_copy(update={"host": run.host})
     data = canonical_json(record.model_dump(mode="json"))
     write_whole(run.folder / BOOTS / f"{record.id}.json", data)
 

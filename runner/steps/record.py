@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Iterator
 
 from pydantic import JsonValue
@@ -15,8 +13,10 @@ from runner.costs import costs
 from runner.craft.taken import taken
 from runner.digest import canonical_json
 from runner.files import write_whole
+from runner.model.host import Host, this_host
 from runner.model.run import RunRecord
 from runner.steps.evidence import all_evidence, digests
+from runner.steps.journal import TAKEN_IN
 from runner.steps.measure import WAITED
 from runner.steps.state import Run
 
@@ -57,12 +57,12 @@ def _record(run: Run) -> RunRecord:
 
 
 def _environment(run: Run) -> dict[str, JsonValue]:
+    """Of the machine that measured: this one, or the one from which the bundle came."""
     waited = sum(int(event.facts["seconds"]) for event in run.journal.of(WAITED))
+    came = run.journal.of(TAKEN_IN)
+    host = Host.model_validate(came[-1].facts["host"]) if came else this_host()
     return {
-        "machine": platform.machine(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "processors": os.cpu_count(),
+        **host.environment,
         **({"seconds waited for the seat": waited} if run.journal.of(WAITED) else {}),
     }
 

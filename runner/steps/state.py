@@ -103,6 +103,8 @@ class Run:
     seal: Sealed | None = None
     outcome: Outcome = field(default_factory=Outcome)
     report: Path | None = None
+    host: str | None = None
+    """Identity of the machine that a job which travelled is measured on."""
     deadline: float | None = None
     """Monotonic clock: no boot or block begins that would not end before."""
 

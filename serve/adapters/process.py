@@ -11,7 +11,7 @@ from typing import Any
 
 from runner.boots import new_record
 from runner.digest import sha256_file
-from runner.errors import InputError, SeatError
+from runner.errors import AbsentError, InputError
 from runner.model.boot import Label, Sandbox
 from runner.model.product import PROVENANCE
 from runner.model.seat import SeatManifest
@@ -78,11 +78,11 @@ class ProcessSeat:
 
 
 def installed_engine(distribution: str) -> dict[str, str]:
-    """Name, version and RECORD digest of a manifest's engine (``name==version``). Raises SeatError where absent."""
+    """Name, version and RECORD digest of a manifest's engine (``name==version``). Raises AbsentError where absent."""
     name, _, wanted = distribution.partition("==")
     found = installed_version(name)
     if found != wanted:
-        raise SeatError(
+        raise AbsentError(
             "the seat's engine is not installed",
             where=sys.executable,
             expected=distribution,

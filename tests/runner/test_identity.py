@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runner.attest.trust import load_trust
-from runner.identity import identity_faults, weights_faults
+from runner.identity import host_faults, identity_faults, weights_faults
 from runner.model.boot import NO_WEIGHTS, BootRecord
 from runner.model.run import RunRecord
 from runner.model.verdict import Status
@@ -100,3 +100,45 @@ def test_a_pack_that_changes_between_two_boots_measures_nothing_more(
     assert {sample.boot.rpartition("-")[0] for sample in record.samples} == {"candidate-only", "desk"}
     assert {one.gate: one.status for one in record.verdicts}["kld"] is Status.NOT_RUN
     verify(run.workspace / "reports" / record.plan.order / record.run, load_trust(run.workspace), run.workspace)
+
+
+DESK = PLANNED.model_copy(update={"id": "desk", "role": "desk"})
+TWO = RUN.plan.model_copy(update={"boots": (PLANNED, DESK)})
+
+
+def on(*devices: str, host: str | None = None, planned: str = PLANNED.id) -> BootRecord:
+    """A boot with a device a rank, on a host."""
+    ranks = tuple(rank.model_copy(update={"devices": (name,)}) for rank, name in zip(BOOT.ranks, devices, strict=False))
+    return BOOT.model_copy(update={"ranks": ranks, "host": host, "planned": planned, "id": f"{planned}-{len(devices)}"})
+
+
+@pytest.mark.parametrize(
+    "boots",
+    [
+        [on("GPU-1", "GPU-2"), on("GPU-1", "GPU-2")],
+        [on("GPU-1", "GPU-2", host="a"), on("GPU-1", "GPU-2", host="a")],
+        [on("GPU-1", "GPU-2"), on("GPU-3", planned="desk")],  # a desk's card is its own
+        [on("GPU-1", "GPU-2"), on(planned="desk"), on("GPU-1", "GPU-2")],  # a desk on the processor
+        [on("GPU-1", "GPU-2", host="a"), on(planned="desk").model_copy(update={"engine": {}})],  # it only looked
+        [on("GPU-1", "GPU-2"), on()],  # it never came up
+        [],
+    ],
+)
+def test_boots_of_one_machine_are_pooled(boots: list[BootRecord]) -> None:
+    assert host_faults(boots, TWO) == ()
+
+
+@pytest.mark.parametrize(
+    ("boots", "words"),
+    [
+        ([on("GPU-1", "GPU-2"), on("GPU-1", "GPU-3")], "rank 1 had device GPU-3"),
+        ([on("GPU-3", planned="desk"), on("GPU-1"), on("GPU-4", planned="desk")], "rank 0 had device GPU-4"),
+        ([on("GPU-1", host="a"), on("GPU-1", host="b")], "ran on host b"),
+        ([on("GPU-1", host="a"), on("GPU-1")], "ran on host unknown"),
+        ([on("GPU-1", host="a"), on("GPU-3", planned="desk")], "ran on host unknown"),
+        ([on("GPU-1", host="a"), on(host="b")], "ran on host b"),
+    ],
+)
+def test_boots_of_two_machines_are_named(boots: list[BootRecord], words: str) -> None:
+    (fault,) = host_faults(boots, TWO)
+    assert words in fault

@@ -120,3 +120,31 @@ def test_the_manifest_of_another_seat_is_refused(workspace: Path, demo_runner: P
     run = make_run(seat="cpu-mini-tp2", manifest=CPU_MINI)
     with pytest.raises(TrustError, match="the manifest of another seat"):
         check(publish(workspace, demo_runner, run, tmp_path / "state"))
+
+
+def _on_two_hosts(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    first = record["boots"][0]
+    second = first | {"id": f"{first['planned']}-ffffffff", "host": "f" * 64, "seconds": 0}
+    record["boots"].append(second)
+
+
+def _on_two_devices(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+    first = record["boots"][0]
+    ranks = [rank | {"devices": ["GPU-2"]} for rank in first["ranks"]]
+    record["boots"].append(first | {"id": f"{first['planned']}-ffffffff", "ranks": ranks, "seconds": 0})
+
+
+@pytest.mark.parametrize("change", [_on_two_hosts, _on_two_devices])
+def test_boots_of_two_machines_are_never_one_report(simulated: Path, demo_runner: PrivateKey, change: Change) -> None:
+    forge(simulated, demo_runner, change)
+    with pytest.raises(TrustError, match="boots of two machines"):
+        check(simulated)
+
+
+def test_a_boot_more_on_the_same_machine_is_no_fault(simulated: Path, demo_runner: PrivateKey) -> None:
+    def once_more(predicate: dict[str, Any], record: dict[str, Any]) -> None:
+        first = record["boots"][0]
+        record["boots"].append(first | {"id": f"{first['planned']}-ffffffff", "seconds": 0})
+
+    forge(simulated, demo_runner, once_more)
+    assert check(simulated).label == "simulated"
