@@ -9,9 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from recipe import bake, bake_layers
 from recipe.mini.random_pack import generate
@@ -35,12 +33,12 @@ def stop(*_: object) -> None:
 
 def nested(folder: Path) -> None:
     (folder / "extra").mkdir()
-    save_file({"more": np.ones(4, np.float16)}, folder / "extra/more.safetensors")
+    (folder / "extra/more.txt").write_text("a thought")
 
 
 STRANGERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a file": (lambda p: (p / "modeling.py").write_text("import os"), "modeling.py belongs to nothing"),
-    "a file further down": (nested, "extra/more.safetensors belongs to nothing"),
+    "a file further down": (nested, "extra/more.txt belongs to nothing"),
     "a link": (lambda p: (p / "other").symlink_to("config.json"), "other belongs to nothing"),
     "another tokenizer": (lambda p: (p / "tokenizer.json").write_text("{}"), "tokenizer.json should be unchanged"),
     "a lost template": (lambda p: (p / ".gitattributes").unlink(), ".gitattributes was not copied"),
