@@ -25,8 +25,10 @@ __device__ __forceinline__ uint32_t halves_of(const uint32_t (&word)[K + 1], int
   const int start = 16 + (i + 1) * K, first = start / 32, bit = start % 32, offset = bit <= 16 ? bit : bit - 16;
   const uint32_t from = bit <= 16 ? word[first] : __funnelshift_l(word[first < K ? first + 1 : K], word[first], 16);
   const uint32_t moved = offset % 8 ? from * powers[offset % 8] : from;
-  const uint32_t state = __byte_perm(moved, 0, offset < 8 ? 0x4432 : offset < 16 ? 0x4421 : 0x4410);
-  return ((state * 0xCBAC1FEDu) & 0x8fff8fffu) ^ 0x3b603b60u;
+  uint32_t pair = __byte_perm(moved, 0, offset < 8 ? 0x4432 : offset < 16 ? 0x4421 : 0x4410) * 0xCBAC1FEDu;
+  // (pair & 0x8fff8fff) ^ 0x3b603b60 in one instruction: left to itself the compiler takes two.
+  asm("lop3.b32 %0, %0, 0x8fff8fff, 0x3b603b60, 0x6a;" : "+r"(pair));
+  return pair;
 }
 
 template <int K>
