@@ -84,7 +84,8 @@ def it_can_be_taken_out(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made, out = run / "product", run.parent.parent / "out"
     code, found = ask(capsys, "product", run.name)
     assert (code, found["verdict"], found["folder"], found["unsealed"]) == (0, "PASS", str(made), [])
-    assert not out.exists()
+    assert ask(capsys, "product", run.name, "--to", str(out / "pack"))[0] == 3, "no folder is made that nobody named"
+    out.mkdir()
     assert ask(capsys, "product", run.name, "--to", str(out / "pack"))[0] == 0
     assert contents(out / "pack") == contents(made)
     assert all(file.stat().st_nlink == 1 for file in (out / "pack").iterdir())
@@ -100,10 +101,14 @@ def it_can_be_taken_out(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(capsys, "product", run.name, "--to", str(out / "other"))[0] == 3
     (made / "modeling.py").unlink()
     assert ask(capsys, "product", run.name, "--to", "/proc/pack")[0] == 2
-    for inside in (made / "copy", made / "deep/er", out / "pack/copy"):
+    for inside, words in (
+        (made / "copy", "inside a pack"),
+        (made / "deep/er", "no place for a copy"),
+        (out / "pack/copy", "inside a pack"),
+    ):
         before = sorted(made.rglob("*"))
         code, said = ask(capsys, "product", run.name, "--to", str(inside))
-        assert code == 3 and "inside a pack" in said["error"]["what"]
+        assert code == 3 and words in said["error"]["what"]
         assert sorted(made.rglob("*")) == before
     made.rename(run / "elsewhere")
     code, said = ask(capsys, "product", run.name)
